@@ -24,7 +24,7 @@ _MODULES: Dict[str, str] = {
     **dict.fromkeys(("diff", "push", "replay", "reproduce"), "mxtrain.api.records"),
     **dict.fromkeys(("Run", "load"), "mxtrain.api.run"),
     **dict.fromkeys(("Sweep", "sweep", "tune"), "mxtrain.api.searches"),
-    **dict.fromkeys(("launch", "lr_find", "score", "train", "verify"), "mxtrain.api.training"),
+    **dict.fromkeys(("launch", "lr_find", "plan", "score", "train", "verify"), "mxtrain.api.training"),
     **dict.fromkeys(("Session", "session"), "mxtrain.api.custom_loop"),
     "Predictions": "mxtrain.workflows.predict",
     **{name: f"mxtrain.workflows.{name}" for name in ("clean", "doctor", "inspect", "report", "runs", "serve")},

@@ -25,6 +25,7 @@ from mxtrain.api.searches import sweep as sweep
 from mxtrain.api.searches import tune as tune
 from mxtrain.api.training import launch as launch
 from mxtrain.api.training import lr_find as lr_find
+from mxtrain.api.training import plan as plan
 from mxtrain.api.training import score as score
 from mxtrain.api.training import train as train
 from mxtrain.api.training import verify as verify

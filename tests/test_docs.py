@@ -22,6 +22,7 @@ from mxtrain.cli.diff import DiffOptions
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.launch import LaunchSettings
 from mxtrain.cli.lr_find import LrFindSettings
+from mxtrain.cli.plan import PlanOptions
 from mxtrain.cli.push import PushSettings
 from mxtrain.cli.report import ReportOptions
 from mxtrain.cli.run_arguments import parse_run_arguments
@@ -76,6 +77,7 @@ SETTINGS = {
     "export": ExportSettings,
     "launch": LaunchSettings,
     "lr_find": LrFindSettings,
+    "plan": PlanOptions,
     "predict": PredictSettings,
     "slim": SlimSettings,
     "tune": TuneSettings,

@@ -1,11 +1,11 @@
 """Trains runs, writes files that start them on other engines, and chooses or checks settings: `train`, `launch`,
-`score`, `lr_find`, `verify`."""
+`score`, `lr_find`, `plan`, `verify`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from typing_extensions import Unpack
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.parallel.differences import Verification
     from mxtrain.training.lr_range import LearningRateCurve
     from mxtrain.workflows.launch import LaunchFiles
+    from mxtrain.workflows.plan import PlanResult
     from mxtrain.workflows.score import ScoreResult
 
 
@@ -259,6 +260,60 @@ def lr_find(
     if output is not None:
         curve.write(Path(settings.output))
     return curve
+
+
+@with_parts(Parts)
+def plan(
+    *overrides: str,
+    devices: Union[Literal["auto"], int] = "auto",
+    seconds: float = 0.5,
+    profile: Optional[AnyPath] = None,
+    out: Optional[AnyPath] = None,
+    fresh: bool = False,
+    config_dir: Optional[AnyPath] = None,
+    **parts: Unpack[Parts],
+) -> PlanResult:
+    """Predicts time, memory and traffic of all placements of a run, as ``mxtrain plan``. Trains nothing.
+
+    A few placements are measured, each in a process of its own; other calls with the same configuration take these
+    measurements from the user's cache.
+
+    Args:
+        overrides: as on the command line, e.g. ``"model=resnet"``; their placement is not used.
+        devices: largest number of devices of a worker.
+        seconds: time for each measurement.
+        profile: file with measurements to take instead.
+        out: file for the measurements.
+        fresh: whether to measure again.
+        config_dir: folder with further groups and options.
+        parts: groups by name, as for `train`; objects cannot be sent to the processes that measure.
+
+    Returns:
+        The placements: ``best``, the fastest that fits, or None; ``forecasts``, fastest first;
+        ``overrides(forecast)``, which train it; ``rows()`` and ``frame()`` as a table; ``profile``.
+
+    Raises:
+        ConfigError: an override or a setting is wrong, or the run cannot be trained on one device.
+        DataError: a profile cannot be read or written; the data cannot be read.
+
+    >>> found = mxtrain.plan("model=resnet")
+    >>> found.overrides(found.best)
+    """
+    from mxtrain.terminal.progress import SILENT
+    from mxtrain.workflows.plan import PlanSettings, plan_placements
+
+    call = read_call(plan, overrides, config_dir, parts)
+    if call.objects:
+        raise ConfigError(
+            f"plan: {next(iter(call.objects.values))} is an object, which cannot be sent to the processes that "
+            'measure. Name its class, e.g. "model._target_=package.Class".'
+        )
+    files = without_none(profile=optional_path(profile, "plan: profile"), out=optional_path(out, "plan: out"))
+    values = {"devices": devices, "seconds": seconds, "fresh": fresh, **files}
+    settings = validate_arguments(PlanSettings, values, "plan")
+    with call.composer() as composer:
+        _, description = compose_and_check(composer, call.overrides)
+        return plan_placements(description, call.overrides, call.folders, settings, SILENT)
 
 
 @with_parts(Parts)

@@ -60,10 +60,10 @@ def choose_cut(graph: Cuttable, layout: Layout, cut_before: Sequence[str], objec
     shapes = graph.shapes(objective.input_shape, layout.microbatch_size(objective.batch_size))
     costs = block_costs(graph, candidates, shapes, objective.network, device_type)
     bytes_per_s = rates_of(device_type).sent
-    num_elements = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
-    transfer_s = [count * FLOAT_BYTES / bytes_per_s for count in num_elements]
+    sent_bytes = [FLOAT_BYTES * sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
+    transfer_s = [size / bytes_per_s for size in sent_bytes]
     bounds = list(range(len(candidates) + 2)) if cut_before else balance(costs, transfer_s, num_stages)
-    return _describe(graph, layout, candidates, costs, transfer_s, bounds)
+    return _describe(graph, layout, candidates, costs, transfer_s, sent_bytes, bounds)
 
 
 def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> List[int]:
@@ -195,6 +195,7 @@ def _describe(
     candidates: Sequence[int],
     costs: Sequence[BlockCost],
     transfer_s: Sequence[float],
+    sent_bytes: Sequence[int],
     bounds: Sequence[int],
 ) -> Cut:
     schedule, microbatches = layout.schedule, layout.num_microbatches
@@ -213,6 +214,7 @@ def _describe(
                 held=count,
                 parameter_bytes=2 * sum(c.parameter_bytes for c in blocks),
                 activation_bytes=count * sum(c.activation_bytes for c in blocks),
+                input_bytes=sent_bytes[begin - 1] if begin else 0,
             )
         )
     cuts = [positions[bound] for bound in bounds[1:-1]]

@@ -41,6 +41,7 @@ class StageCost:
         held: number of microbatches whose activations the stage holds at the same time.
         parameter_bytes: memory of the parameters and their gradients.
         activation_bytes: memory of the activations of all held microbatches.
+        input_bytes: size of the tensors that the previous stage sends for one microbatch; 0 for the first stage.
     """
 
     first: str
@@ -50,6 +51,7 @@ class StageCost:
     held: int
     parameter_bytes: int
     activation_bytes: int
+    input_bytes: int = 0
 
     @property
     def seconds(self) -> float:

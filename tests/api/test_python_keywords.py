@@ -15,6 +15,7 @@ from mxtrain.workflows.average import AverageSettings
 from mxtrain.workflows.clean import CleanSettings
 from mxtrain.workflows.diff import DiffSettings
 from mxtrain.workflows.lr_find import LrFindSettings
+from mxtrain.workflows.plan import PlanSettings
 from mxtrain.workflows.predict import PredictSettings
 from mxtrain.workflows.reproduce import ReproduceSettings
 from mxtrain.workflows.verify import VerifySettings
@@ -24,11 +25,12 @@ SETTINGS = {
     "clean": CleanSettings,
     "diff": DiffSettings,
     "lr_find": LrFindSettings,
+    "plan": PlanSettings,
     "predict": PredictSettings,
     "reproduce": ReproduceSettings,
     "verify": VerifySettings,
 }
-FUNCTIONS = ("compose", "dry_run", "train", "verify", "launch", "lr_find", "session")
+FUNCTIONS = ("compose", "dry_run", "train", "verify", "launch", "lr_find", "plan", "session")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -77,7 +79,7 @@ def test_defaults_are_those_of_the_command(name: str) -> None:
     assert shared and {key: parameters[key].default for key in shared} == {key: fields[key].default for key in shared}
 
 
-@pytest.mark.parametrize("name", ["compose", "dry_run", "train", "verify", "lr_find"])
+@pytest.mark.parametrize("name", ["compose", "dry_run", "train", "verify", "lr_find", "plan"])
 def test_wrong_names_get_the_nearest_spelling(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name}\(\) has no argument 'optimiser'. Did you mean 'optimizer'"):
         getattr(mxtrain, name)(optimiser="sgd")

@@ -25,6 +25,7 @@ WORDS = [
     ["verify", "stps=3", "steps"],
     ["launch", "ot=a", "out"],
     ["lr_find", "stpes=20", "steps"],
+    ["plan", "secnds=1", "seconds"],
     ["serve", "run", "prt=80", "port"],
     ["data", "check", "outptu=a", "output"],
     ["runs", "lmit=3", "limit"],

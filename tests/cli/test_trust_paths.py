@@ -40,6 +40,8 @@ TYPED = {
     "cli/show.py",
     "cluster/launch/scored.py",
     "cli/lr_find.py",
+    "cli/plan.py",
+    "cluster/launch/placement_probes.py",  # words of `plan`
     "cluster/launch/sweep.py",
     "cluster/launch/folds.py",
     "composing/objects.py",

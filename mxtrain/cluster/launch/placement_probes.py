@@ -1,0 +1,200 @@
+"""Measures the placements that `mxtrain plan` needs: each in a process of its own, because MXNet reads the number of
+threads only when it is imported.
+
+    python -m mxtrain.cluster.launch.placement_probes REQUEST.json RESULT.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.cluster.process import start_child
+from mxtrain.cluster.reported_cause import ReportedCause, report_cause
+from mxtrain.config.search_path import module_command
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError, describe_unexpected
+from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.files.durable import encode_json
+from mxtrain.files.json_text import read_json
+from mxtrain.files.temporary import temporary_root
+from mxtrain.parallel.placement import Placement, powers_to
+from mxtrain.parallel.placement_profile import PlacementProfile, parse_profile, probe_of
+from mxtrain.runtime.cores import processor_name, usable_cores
+from mxtrain.runtime.memory import usable_memory
+
+if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
+    from mxtrain.parallel.placement_profile import Probe
+    from mxtrain.terminal.progress import WorkProgress
+    from mxtrain.types.annotations import JsonObject
+
+CACHE = "plans"
+PROBED_MICROBATCHES = 4
+MIN_SIZES = 7
+"""Number of sizes of a batch, each half of the one before, whose passes are measured."""
+
+
+class Probing:
+    """Measures placements of one configuration.
+
+    Args:
+        words: overrides of the configuration without a placement.
+        config_dirs: the user's own folders of configuration.
+        seconds: time of each measurement.
+        progress: shows the placements.
+    """
+
+    def __init__(self, words: Sequence[str], config_dirs: Sequence[str], seconds: float, progress: WorkProgress):
+        self._words, self._config_dirs = list(words), list(config_dirs)
+        self._seconds, self._progress = seconds, progress
+
+    def measure(
+        self, configuration: str, num_devices: int, precisions: Sequence[str], cores: Optional[int] = None
+    ) -> PlacementProfile:
+        """Measures one device with all threads and with fewer, two replicas, and 2, 4, ... stages.
+
+        Args:
+            configuration: hash of the configuration, see `hash_of`.
+            num_devices: largest number of devices of a placement.
+            precisions: options of `amp`.
+            cores: cores of this machine; default: those that this process may use.
+        """
+        cores = cores or usable_cores()
+        wanted: List[Probe] = []
+        for precision in precisions:
+            place = Placement(precision=precision)
+            counts = sorted({max(1, cores // number) for number in range(1, num_devices + 1)}, reverse=True)
+            wanted += [probe_of(place, threads, {}) for threads in counts]
+            if num_devices > 1:
+                wanted.append(probe_of(replace(place, replicas=2), max(1, cores // 2), {}))
+            for stages in powers_to(num_devices)[1:]:
+                staged = replace(place, stages=stages, microbatches=PROBED_MICROBATCHES)
+                wanted.append(probe_of(staged, max(1, cores // stages), {}))
+        with self._progress:
+            self._progress.begin("measuring placements", len(wanted))
+            probes, first = [], None
+            for one in wanted:
+                sizes = "halves" if one.placement.num_devices == 1 else ""
+                measured = self._measure_one(one.placement, one.threads, sizes, first)
+                first = first or measured
+                probes.append(probe_of(one.placement, one.threads, measured))
+                self._progress.advance(1)
+        assert first is not None
+        return PlacementProfile(
+            configuration,
+            self._words,
+            first["batch_size"],
+            first["steps_per_epoch"],
+            first["kind"],
+            cores,
+            usable_memory(),
+            processor_name(),
+            probes,
+        )
+
+    def _measure_one(
+        self, placement: Placement, threads: int, sizes: str, first: Optional[Mapping[str, object]]
+    ) -> JsonObject:
+        words = [*self._words, *placement.overrides(), f"runtime.threads={threads}"]
+        request = {"words": words, "config_dirs": self._config_dirs, "sizes": sizes, "seconds": self._seconds}
+        with (
+            tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
+            ReportedCause() as reported,
+        ):
+            asked, result = Path(folder) / "request.json", Path(folder) / "result.json"
+            asked.write_bytes(encode_json(request))
+            code = _run_child([str(asked), str(result)], reported.environment)
+            measured = read_json(result) if result.is_file() else None
+        if code == EXIT_FINISHED and measured is not None:
+            return measured
+        # Without one device nothing can be trained. Other placements are then listed as refused.
+        if code == EXIT_BAD_INPUT and first is not None:
+            return {"refused": reported.cause}
+        if code == EXIT_BAD_INPUT:
+            raise ConfigError(reported.cause)
+        raise MxtrainError(
+            f"plan: the process that measured {' '.join(placement.overrides())} ended with exit code {code}: "
+            f"{reported.cause or 'without a cause'}"
+        )
+
+
+def _run_child(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    process = start_child(
+        [*module_command("mxtrain.cluster.launch.placement_probes"), *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def hash_of(description: Description) -> str:
+    """Returns a hash of a configuration without its placement, its length and its outputs. It is the same on every
+    machine."""
+    from mxtrain import __version__
+
+    left_out = ("parallel", "kvstore", "cluster", "amp", "trainer", "logger", "callback", "checkpoint")
+    config: Dict[str, object] = {key: value for key, value in description.config.items() if key not in left_out}
+    config["trainer"] = {"seed": description.trainer.seed, "ema_decay": description.trainer.ema_decay}
+    text = json.dumps([__version__, config], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_kept(configuration: str, num_devices: int, precisions: Sequence[str]) -> Optional[PlacementProfile]:
+    """Returns a profile of this machine from the user's cache; None if there is none."""
+    content = read_cached(CACHE, _name(configuration, num_devices, precisions))
+    try:
+        return None if content is None else parse_profile(json.loads(content))
+    except ValueError:  # of an earlier version
+        return None
+
+
+def keep(profile: PlacementProfile, num_devices: int, precisions: Sequence[str]) -> None:
+    """Writes a profile into the user's cache."""
+    name = _name(profile.configuration, num_devices, precisions)
+    write_cached(CACHE, name, json.dumps(profile.to_json()).encode())
+
+
+def _name(configuration: str, num_devices: int, precisions: Sequence[str]) -> str:
+    machine = json.dumps([processor_name(), usable_cores(), configuration, num_devices, list(precisions)])
+    return hashlib.sha256(machine.encode()).hexdigest()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measures what a request asks for, and writes the result; returns the exit code."""
+    from mxtrain.composing.composer import Composer
+    from mxtrain.composing.environment import compose_and_check, prepare_environment
+
+    request = read_json(arguments[0])
+    try:
+        with Composer(request["config_dirs"]) as composer:
+            _, description = compose_and_check(composer, request["words"])
+        prepare_environment(description)
+        from mxtrain.training.placement_probe import probe_placement  # imports MXNet: only from here on
+
+        measured = probe_placement(description, MIN_SIZES if request["sizes"] else 0, request["seconds"])
+    except MxtrainError as error:
+        report_cause(str(error))
+        return error.exit_code
+    except Exception as error:
+        report_cause(describe_unexpected(error))
+        return EXIT_CRASHED
+    Path(arguments[1]).write_bytes(encode_json(measured))
+    return EXIT_FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,398 @@
+"""Predicts time and memory of a placement from the measurements of a few others. No MXNet here.
+
+    seconds of a microbatch (measured by number of samples and threads) -> share of each stage -> simulated schedule on
+    devices that share the cores -> + update and exchange (measured)
+
+What a model leaves out of a kind of placement (copies between devices, overhead of a pass) is the difference between
+its prediction and one measured placement of that kind.
+
+Similar to dPRO, which replays timelines of operators: Hu et al., https://arxiv.org/abs/2205.02473.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from mxtrain.parallel.placement import Placement
+from mxtrain.parallel.placement_profile import PlacementProfile, Probe
+from mxtrain.parallel.schedule import FORWARD, held, stage_order
+
+NEARLY_FULL = 0.9
+"""Share of the memory from which on memory is what bounds a placement."""
+
+
+@dataclass(frozen=True)
+class StagePass:
+    """A pass of a microbatch through a stage.
+
+    Attributes:
+        device: number of its device; a device works on its tasks in the given order.
+        seconds: duration if nothing else computes.
+        needs: positions of the tasks that must have ended.
+    """
+
+    device: int
+    seconds: float
+    needs: Tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The cores that devices share.
+
+    Attributes:
+        count: number of cores; infinite for GPUs.
+        threads: threads of each device.
+        contention: time of a task beside another one on other cores / time alone, because they share memory and caches.
+    """
+
+    count: float
+    threads: int = 1
+    contention: float = 1.0
+
+    def rate(self, num_active: int) -> float:
+        """Returns the speed of each of some devices that compute at the same time; 1 is that of one alone."""
+        beside = min(float(num_active), max(self.count / self.threads, 1.0)) - 1
+        shared = min(1.0, self.count / (num_active * self.threads))
+        return shared / (1 + (self.contention - 1) * min(beside, self.count))
+
+
+def simulate(tasks: Sequence[StagePass], cores: Cores) -> Tuple[float, List[float]]:
+    """Simulates tasks on devices that share cores equally.
+
+    Returns:
+        The time from the first begin to the last end, and the time in which each device has a task.
+
+    >>> simulate([StagePass(0, 1.0), StagePass(1, 1.0)], Cores(1))
+    (2.0, [2.0, 2.0])
+    """
+    num_devices = 1 + max(task.device for task in tasks)
+    queues: List[List[int]] = [[] for _ in range(num_devices)]
+    for position, task in enumerate(tasks):
+        queues[task.device].append(position)
+    ended = [False] * len(tasks)
+    left = [task.seconds for task in tasks]
+    busy, now, remaining = [0.0] * num_devices, 0.0, len(tasks)
+    while remaining:
+        active = [queue[0] for queue in queues if queue and all(ended[need] for need in tasks[queue[0]].needs)]
+        assert active, "the tasks wait for each other"
+        rate = cores.rate(len(active))
+        step = min(left[position] for position in active) / rate
+        now += step
+        for position in active:
+            busy[tasks[position].device] += step
+            left[position] -= step * rate
+            if left[position] <= 1e-12 * max(tasks[position].seconds, 1e-9):
+                ended[position] = True
+                queues[tasks[position].device].pop(0)
+                remaining -= 1
+    return now, busy
+
+
+def pass_tasks(
+    placement: Placement, forward_s: Sequence[float], backward_s: Sequence[float], schedule: str, copies: int = 1
+) -> List[StagePass]:
+    """Returns the passes of a step.
+
+    Args:
+        placement: replicas, stages, microbatches and parts.
+        forward_s, backward_s: seconds of one microbatch in each stage.
+        schedule: "gpipe" or "1f1b".
+        copies: number of workers whose devices share the cores.
+    """
+    tasks: List[StagePass] = []
+    stages, microbatches = placement.stages, placement.microbatches
+    for copy in range(copies * placement.replicas):
+        for _ in range(placement.accumulation):
+            orders = [stage_order(schedule, stage, stages, microbatches) for stage in range(stages)]
+            positions: Dict[Tuple[str, int, int], int] = {}
+            for order in orders:
+                for action in order:
+                    positions[action.kind, action.stage, action.microbatch] = len(tasks) + len(positions)
+            for stage, order in enumerate(orders):
+                for action in order:
+                    if action.kind == FORWARD:
+                        needs = [(FORWARD, stage - 1, action.microbatch)] if stage else []
+                    else:
+                        needs = [(FORWARD, stage, action.microbatch)]
+                        needs += [(action.kind, stage + 1, action.microbatch)] if stage + 1 < stages else []
+                    seconds = (forward_s if action.kind == FORWARD else backward_s)[stage]
+                    tasks.append(StagePass(copy * stages + stage, seconds, tuple(positions[need] for need in needs)))
+    return tasks
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted cost of a placement.
+
+    Attributes:
+        placement: the placement.
+        step_s: seconds of a step.
+        samples_per_s: samples of all workers in a second.
+        device_bytes: largest memory of a device for activations, parameters and gradients.
+        process_bytes: peak memory of a worker's process; on GPUs 0.
+        device_traffic, traffic: bytes of a step that go between the devices of a worker, and that a worker sends and
+            receives.
+        compute_s, bubble_s, exchange_s: seconds of a step in which devices compute, wait for other stages, and in which
+            workers exchange.
+        bound: what takes most of the step: "compute", "bubble" or "link"; "memory" if it is nearly full.
+        reason: why it cannot be trained; empty if it can.
+    """
+
+    placement: Placement
+    step_s: float = math.inf
+    samples_per_s: float = 0.0
+    device_bytes: float = 0.0
+    process_bytes: float = 0.0
+    device_traffic: float = 0.0
+    traffic: float = 0.0
+    compute_s: float = 0.0
+    bubble_s: float = 0.0
+    exchange_s: float = 0.0
+    bound: str = "compute"
+    reason: str = ""
+
+
+class Forecaster:
+    """Predicts placements from a profile.
+
+    Args:
+        profile: the measurements.
+        schedule: order of passes of pipelines.
+    """
+
+    def __init__(self, profile: PlacementProfile, schedule: str = "1f1b"):
+        self._profile, self._schedule = profile, schedule
+
+    def unsupported_reason(self, placement: Placement) -> str:
+        """Returns why the profile has no prediction for a placement; empty if it has."""
+        one = replace(placement, workers=1, store="local", compression="none")
+        for stages, replicas in ((1, 1), (1, min(one.replicas, 2)), (one.stages, 1)):
+            probe = self._profile.find(one.precision, replicas, stages)
+            if probe is None:
+                return f"the profile has no measurement of {stages} stages, {replicas} replicas and amp={one.precision}"
+            if probe.refused:
+                return probe.refused
+        return ""
+
+    def predict(self, placement: Placement) -> Forecast:
+        """Predicts a placement of one worker for which `unsupported_reason` is empty."""
+        reason = self.unsupported_reason(placement)
+        if reason:
+            return Forecast(placement, reason=reason)
+        makespan, busy = self._passes(placement)
+        step_s = self._step_time(placement, makespan)
+        single = self._find(placement.precision)
+        batch_size = single.batch_size or self._profile.batch_size
+        device_bytes, process_bytes = self.memory(placement)
+        compute_s = max(busy) if busy else makespan
+        bubble_s = makespan - sum(busy) / len(busy)
+        available = self._profile.memory_bytes
+        used = process_bytes if self._profile.kind == "cpu" else device_bytes
+        bound = "bubble" if bubble_s > 0.5 * step_s else "compute"
+        reason = ""
+        if used > available:
+            reason = f"it needs {used / 2**20:,.0f} MiB of memory, and there are {available / 2**20:,.0f} MiB"
+        elif used > NEARLY_FULL * available:
+            bound = "memory"
+        return Forecast(
+            placement,
+            step_s,
+            batch_size / step_s,
+            device_bytes,
+            process_bytes,
+            self._device_traffic(placement),
+            compute_s=compute_s,
+            bubble_s=bubble_s,
+            bound=bound,
+            reason=reason,
+        )
+
+    def _find(self, precision: str, replicas: int = 1, stages: int = 1) -> Probe:
+        probe = self._profile.find(precision, replicas, stages)
+        assert probe is not None
+        return probe
+
+    # Time.
+
+    def microbatch_s(self, precision: str, num_samples: int, threads: int) -> float:
+        """Returns the seconds of the forward and backward pass of some samples on a device with so many threads."""
+        probe = self._with_threads(precision, threads)
+        return _interpolate([(size, seconds) for size, seconds, _ in probe.passes], num_samples)
+
+    def _with_threads(self, precision: str, threads: int) -> Probe:
+        """Returns the measured passes of one device with the nearest number of threads."""
+        probes = [p for p in self._profile.probes if _is_alone(p, precision) and p.passes]
+        return min(probes, key=lambda probe: abs(probe.threads - threads))
+
+    def cores(self, precision: str, num_devices: int) -> Cores:
+        """Returns the cores for so many devices on this machine."""
+        if self._profile.kind != "cpu":
+            return Cores(math.inf)
+        return Cores(self._profile.cores, self._profile.threads_of(num_devices), self._contention(precision))
+
+    def _contention(self, precision: str) -> float:
+        """Returns the slow-down by one more device on other cores, from the measured placement of two replicas."""
+        probe = self._profile.find(precision, replicas=2)
+        if probe is None or probe.refused or not probe.passes_s:
+            return 1.0
+        threads = self._profile.threads_of(2)
+        alone = self.microbatch_s(precision, -(-self._profile.batch_size // 2), threads)
+        shared = max(1.0, 2 * threads / self._profile.cores)
+        return max(1.0, probe.passes_s / (alone * shared))
+
+    def _passes(self, placement: Placement, copies: int = 1) -> Tuple[float, List[float]]:
+        """Simulates the passes of a step; returns their time, and that in which each device computes.
+
+        Args:
+            placement: placement of each worker.
+            copies: number of workers on this machine.
+        """
+        num_devices = placement.num_devices * copies
+        cores = self.cores(placement.precision, num_devices)
+        whole = self.microbatch_s(
+            placement.precision, placement.microbatch_size(self._profile.batch_size), cores.threads
+        )
+        forward_s, backward_s = self._stage_times(placement, whole)
+        if placement.stages > 1:
+            factor, extra = self._pass_overhead(placement)
+            forward_s, backward_s = ([factor * one + extra for one in times] for times in (forward_s, backward_s))
+        return simulate(pass_tasks(placement, forward_s, backward_s, self._schedule_of(placement), copies), cores)
+
+    def _schedule_of(self, placement: Placement) -> str:
+        return self._schedule if placement.microbatches > 1 else "gpipe"
+
+    def _stage_times(self, placement: Placement, whole: float) -> Tuple[List[float], List[float]]:
+        """Returns forward and backward seconds of a microbatch in each stage, whose sum is `whole`.
+
+        Shares of stages are those of the measured seconds of their devices; the division into forward and backward
+        passes is estimated from their operators.
+        """
+        if placement.stages == 1:
+            return [whole / 3], [2 * whole / 3]
+        probe = self._find(placement.precision, stages=placement.stages)
+        total = sum(probe.compute_s)
+        shares = [seconds / total for seconds in probe.compute_s]
+        forwards = [stage["forward"] / (stage["forward"] + stage["backward"]) for stage in probe.stages]
+        forward_s = [whole * share * part for share, part in zip(shares, forwards)]
+        return forward_s, [whole * share - seconds for share, seconds in zip(shares, forward_s)]
+
+    def _pass_overhead(self, placement: Placement) -> Tuple[float, float]:
+        """Returns a factor of the seconds of a pass through a stage, and what is added to it.
+
+        With both, the prediction of the measured pipeline is what was measured. A pass that takes longer than its share
+        of the undivided network has an overhead that does not depend on its size; a shorter one is faster by a factor.
+        """
+        probe = self._find(placement.precision, stages=placement.stages)
+        place = probe.placement
+        cores = self.cores(placement.precision, place.num_devices)
+        whole = self.microbatch_s(placement.precision, place.microbatch_size(self._profile.batch_size), cores.threads)
+        forward_s, backward_s = self._stage_times(place, whole)
+
+        def time_with(extra: float) -> float:
+            first, second = ([seconds + extra for seconds in one] for one in (forward_s, backward_s))
+            return simulate(pass_tasks(place, first, second, self._schedule_of(place)), cores)[0]
+
+        without = time_with(0.0)
+        if without >= probe.passes_s:
+            return probe.passes_s / without, 0.0
+        low, high = 0.0, probe.passes_s
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if time_with(middle) < probe.passes_s else (low, middle)
+        return 1.0, (low + high) / 2
+
+    def _step_time(self, placement: Placement, passes_s: float) -> float:
+        """Returns the seconds of a step whose passes take `passes_s`.
+
+        The update, sums over replicas and the work of the host come to it. If the measured step was shorter than its
+        passes one by one, because steps overlap, it is shorter by the same factor.
+        """
+        single = self._find(placement.precision)
+        two = self._find(placement.precision, replicas=min(placement.replicas, 2))
+        nearest = self._find(placement.precision, stages=placement.stages) if placement.stages > 1 else two
+        rest = nearest.step_s - nearest.passes_s
+        if rest < 0:
+            return passes_s * nearest.step_s / nearest.passes_s
+        per_replica = max(two.step_s - two.passes_s - (single.step_s - single.passes_s), 0.0)
+        num_further = placement.replicas - (1 if placement.stages > 1 else min(placement.replicas, 2))
+        return passes_s + rest + num_further * per_replica
+
+    # Memory.
+
+    def memory(self, placement: Placement) -> Tuple[float, float]:
+        """Returns the largest memory of a device in bytes, and the peak memory of the process."""
+        modelled, device_bytes = self._memory_model(placement)
+        if placement.replicas > 1:
+            modelled += (placement.replicas - 1) * self._memory_offset(placement.precision, 2, 1)
+        if placement.stages > 1:
+            modelled += placement.replicas * self._memory_offset(placement.precision, 1, placement.stages)
+        return device_bytes, modelled
+
+    def _memory_model(self, placement: Placement) -> Tuple[float, float]:
+        single = self._find(placement.precision)
+        size = placement.microbatch_size(self._profile.batch_size)
+        peaks = [(samples, peak) for samples, _, peak in single.passes]
+        batch_size = single.batch_size or self._profile.batch_size
+        fixed = single.step_peak_bytes - _interpolate(peaks, batch_size)
+        activations = max(_interpolate(peaks, size) - single.base_bytes, 0.0)
+        parameters = 2 * single.parameter_bytes  # and gradients
+        if placement.stages == 1:
+            in_stages = [activations]
+            stage_parameters = [parameters]
+        else:
+            stages = self._find(placement.precision, stages=placement.stages).stages
+            total = sum(stage["activation_bytes"] for stage in stages) or 1.0
+            schedule = self._schedule_of(placement)
+            in_stages = [
+                activations
+                * stage["activation_bytes"]
+                / total
+                * held(schedule, number, placement.stages, placement.microbatches)
+                for number, stage in enumerate(stages)
+            ]
+            stage_parameters = [stage["parameter_bytes"] for stage in stages]
+        device_bytes = max(map(sum, zip(in_stages, stage_parameters)))
+        replicas = placement.replicas
+        process_bytes = single.base_bytes + fixed + replicas * sum(in_stages) + (replicas - 1) * parameters
+        return process_bytes, device_bytes
+
+    def _memory_offset(self, precision: str, replicas: int, stages: int) -> float:
+        probe = self._find(precision, replicas, stages)
+        return probe.step_peak_bytes - self._memory_model(probe.placement)[0]
+
+    def _device_traffic(self, placement: Placement) -> float:
+        """Returns the bytes of a step between the devices of a worker: sums and copies of parameters over replicas,
+        activations and their gradients between stages."""
+        single = self._find(placement.precision)
+        traffic = 2.0 * (placement.replicas - 1) * single.parameter_bytes
+        if placement.stages > 1:
+            probe = self._find(placement.precision, stages=placement.stages)
+            sent = sum(stage["sample_bytes"] for stage in probe.stages)
+            traffic += 2 * sent * self._profile.batch_size / placement.workers
+        return traffic
+
+
+def _is_alone(probe: Probe, precision: str) -> bool:
+    place = probe.placement
+    return place.num_devices == place.workers == 1 and place.precision == precision and not probe.refused
+
+
+def _interpolate(points: Sequence[Tuple[float, float]], x: float) -> float:
+    """Returns y at x by straight lines between points with rising x; the first and the last line go on, not below 0.
+
+    >>> _interpolate([(1, 2.0), (3, 6.0)], 2)
+    4.0
+    """
+    if len(points) == 1:
+        return points[0][1]
+    upper = next((number for number, (at, _) in enumerate(points) if number and at >= x), len(points) - 1)
+    (x0, y0), (x1, y1) = points[upper - 1], points[upper]
+    return max(y0 + (y1 - y0) * (x - x0) / (x1 - x0), 0.0)
+
+
+def best_of(forecasts: Sequence[Forecast]) -> Optional[Forecast]:
+    """Returns the fastest placement that can be trained; None if there is none."""
+    return min((one for one in forecasts if not one.reason), key=lambda one: one.step_s, default=None)

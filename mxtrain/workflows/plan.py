@@ -1,0 +1,250 @@
+"""Plans the placement of a run: predicts time, memory and traffic of all placements, and ranks them.
+
+profile (measured or read) -> placements -> rules of the configuration -> forecast of each -> `PlanResult`
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Type, Union
+
+from mxtrain.config.rules import check_batch_divisions, check_precision, check_store_devices
+from mxtrain.data.loading.dataset_files import file_error
+from mxtrain.errors import ConfigError
+from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.parallel.forecast import Forecast, Forecaster, best_of
+from mxtrain.parallel.placement import Placement, enumerate_placements
+from mxtrain.parallel.placement_profile import PlacementProfile, read_profile
+from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Parallel, Pipeline, Single
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.terminal.progress import SILENT, WorkProgress
+from mxtrain.terminal.tables import rows_text
+from mxtrain.types import PathText, Positive, PositiveFloat, Spec
+from mxtrain.workflows.output_file import OutputFile
+from mxtrain.workflows.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
+
+SHOWN = 12
+"""Number of placements in the printed table."""
+
+
+class PlanSettings(Spec):
+    """Settings of `plan`, besides overrides."""
+
+    devices: Union[Literal["auto"], Positive] = "auto"
+    """Largest number of devices of a worker; auto: one for each usable core, at most 8, or the number of GPUs."""
+    seconds: PositiveFloat = 0.5
+    """Time for each measurement; longer measurements are more exact."""
+    profile: Optional[PathText] = None
+    """Profile to read instead of measuring, written by `out`, of this machine or another one."""
+    out: Optional[OutputFile] = None
+    """File for the measured profile (JSON)."""
+    fresh: bool = False
+    """Measure again, even if this configuration was measured before."""
+
+
+@dataclass(frozen=True)
+class PlanResult(ResultTable):
+    """Placements of a configuration, the fastest first; then those that cannot be trained, with the reason.
+
+    Attributes:
+        profile: the measurements.
+        forecasts: prediction of each placement.
+        words: overrides of the configuration without a placement.
+    """
+
+    profile: PlacementProfile
+    forecasts: Sequence[Forecast]
+    words: Sequence[str]
+
+    @property
+    def best(self) -> Optional[Forecast]:
+        """The fastest placement that fits; None if there is none."""
+        return best_of(self.forecasts)
+
+    def overrides(self, forecast: Forecast) -> List[str]:
+        """Returns the overrides of a run with this placement."""
+        return [*self.words, *forecast.placement.overrides(self.profile.kind)]
+
+    def rows(self) -> List[Dict[str, Any]]:
+        """Returns a dict for each placement: axes, predicted seconds, samples/s, bytes, bound, overrides and reason."""
+        rows = []
+        for one in self.forecasts:
+            place = one.placement
+            fits = not one.reason
+            rows.append(
+                {
+                    "workers": place.workers,
+                    "replicas": place.replicas,
+                    "stages": place.stages,
+                    "microbatches": place.microbatches,
+                    "accumulation": place.accumulation,
+                    "store": place.store,
+                    "compression": place.compression,
+                    "precision": place.precision,
+                    "step_s": one.step_s if fits else None,
+                    "samples_per_s": one.samples_per_s if fits else None,
+                    "process_bytes": one.process_bytes if one.process_bytes else None,
+                    "device_bytes": one.device_bytes if one.device_bytes else None,
+                    "device_traffic_bytes": one.device_traffic if fits else None,
+                    "traffic_bytes": one.traffic if fits else None,
+                    "bound": one.bound if fits else None,
+                    "reason": one.reason,
+                    "overrides": one.placement.overrides(self.profile.kind),
+                }
+            )
+        return rows
+
+    def to_json(self) -> Dict[str, Any]:
+        """Returns the result as JSON values."""
+        return {
+            "processor": self.profile.processor,
+            "cores": self.profile.cores,
+            "batch_size": self.profile.batch_size,
+            "overrides": list(self.words),
+            "best": None if self.best is None else self.overrides(self.best),
+            "placements": self.rows(),
+        }
+
+    def table(self, shown: Optional[int] = SHOWN) -> str:
+        """Returns the table of the fastest placements as text.
+
+        Args:
+            shown: number of rows; None: all.
+        """
+        titles = ["placement", "step", "samples/s", "memory", "device", "traffic", "bound"]
+        fitting = [one for one in self.forecasts if not one.reason]
+        lines = []
+        for one in fitting[:shown]:
+            memory = _mebibytes(one.process_bytes) if one.process_bytes else ""
+            traffic = _mebibytes(one.device_traffic + one.traffic)
+            overrides = " ".join(one.placement.overrides(self.profile.kind))
+            time, speed = f"{1000 * one.step_s:,.1f} ms", f"{one.samples_per_s:,.0f}"
+            lines.append([overrides, time, speed, memory, _mebibytes(one.device_bytes), traffic, one.bound])
+        return rows_text(titles, lines)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _mebibytes(size: float) -> str:
+    return f"{size / 2**20:,.1f} MiB"
+
+
+def plan_placements(
+    description: Description,
+    words: Sequence[str],
+    config_dirs: Sequence[str],
+    settings: PlanSettings,
+    progress: WorkProgress = SILENT,
+) -> PlanResult:
+    """Measures a configuration, or takes measurements of it, and predicts its placements. Trains nothing.
+
+    Args:
+        description: description of the run; its placement is not used.
+        words: overrides from which it was composed; processes that measure compose it from them.
+        config_dirs: the user's own folders of configuration.
+        settings: settings of the command.
+        progress: shows the measurements.
+
+    Raises:
+        ConfigError: the run cannot be trained in one process on one device.
+        DataError: a profile cannot be read, or does not belong to this configuration; the data cannot be read.
+    """
+    from mxtrain.cluster.launch.placement_probes import Probing, hash_of, keep, read_kept
+    from mxtrain.parallel.placement import replaces_placement
+
+    description.trainer.require_one_run("plan")
+    precision = precision_of(words, description)
+    words = [word for word in words if not replaces_placement(word) and not word.startswith("amp=")]
+    num_devices = min(usable_cores(), 8) if settings.devices == "auto" else settings.devices
+    configuration = hash_of(description)
+    if settings.profile is not None:
+        profile = read_profile(Path(settings.profile))
+        _require_same(profile, configuration, settings.profile)
+    else:
+        kept = None if settings.fresh else read_kept(configuration, num_devices, [precision])
+        profile = kept or Probing(words, config_dirs, settings.seconds, progress).measure(
+            configuration, num_devices, [precision]
+        )
+        if kept is None:
+            keep(profile, num_devices, [precision])
+    if settings.out is not None:
+        _write(Path(settings.out), profile)
+    return forecast_all(description, profile, words, num_devices, [precision])
+
+
+def precision_of(words: Sequence[str], description: Description) -> str:
+    """Returns the option of `amp` of a configuration."""
+    named = [word.partition("=")[2] for word in words if word.startswith("amp=")]
+    return named[-1] if named else {"float32": "off"}.get(description.amp.dtype, description.amp.dtype)
+
+
+def forecast_all(
+    description: Description,
+    profile: PlacementProfile,
+    words: Sequence[str],
+    num_devices: int,
+    precisions: Sequence[str],
+) -> PlanResult:
+    """Predicts all placements, and ranks them: by time; then those that cannot be trained."""
+    forecaster = Forecaster(profile)
+    forecasts = []
+    for placement in enumerate_placements(num_devices, [1], [], [], precisions):
+        reason = rule_against(placement, description, profile)
+        forecasts.append(Forecast(placement, reason=reason) if reason else forecaster.predict(placement))
+    return PlanResult(profile, sorted(forecasts, key=lambda one: (bool(one.reason), one.step_s)), list(words))
+
+
+def rule_against(placement: Placement, description: Description, profile: PlacementProfile) -> str:
+    """Returns why the rules of the configuration refuse a placement; empty if they do not."""
+    dataset = description.dataset
+    if dataset.batch_unit[0] == "batch_size":
+        dataset = dataset.model_copy(update={"batch_size": profile.batch_size})
+    changed = replace(
+        description,
+        dataset=dataset,
+        parallel=parallel_of(placement, description.parallel),
+        trainer=description.trainer.model_copy(update={"grad_accumulation": placement.accumulation}),
+    )
+    for rule in (check_batch_divisions, check_store_devices, check_precision):
+        try:
+            rule(changed)
+        except ConfigError as error:
+            return str(error)
+    return ""
+
+
+def parallel_of(placement: Placement, composed: Parallel) -> Parallel:
+    """Returns the settings of `parallel` for a placement; batch norms stay as they are."""
+    options: Dict[str, Type[Parallel]] = {
+        "single": Single,
+        "data": Data,
+        "model": ModelParallel,
+        "pipeline": Pipeline,
+        "hybrid": Hybrid,
+    }
+    kind = options[placement.option]
+    values = {name: getattr(placement, name) for name in ("replicas", "stages", "microbatches")}
+    return kind(
+        batch_norm=composed.batch_norm, **{name: value for name, value in values.items() if name in kind.model_fields}
+    )
+
+
+def _require_same(profile: PlacementProfile, configuration: str, path: str) -> None:
+    if profile.configuration != configuration:
+        raise ConfigError(
+            f"plan: profile={path} is of another configuration, or of another version of mxtrain: it was measured with "
+            f"the overrides {shlex.join(profile.words) or '(none)'}. Type these, or leave profile out to measure again."
+        )
+
+
+def _write(path: Path, profile: PlacementProfile) -> None:
+    try:
+        replace_file(path, encode_json(profile.to_json(), indent=1) + b"\n")
+    except OSError as error:
+        raise file_error(path, error, "written") from error

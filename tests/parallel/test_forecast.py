@@ -1,0 +1,157 @@
+"""Forecasts of placements are compared with schedules and sums that are computed in another way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import List
+
+import pytest
+
+from mxtrain.parallel.forecast import Cores, Forecaster, StagePass, best_of, pass_tasks, simulate
+from mxtrain.parallel.placement import Placement
+from mxtrain.parallel.placement_profile import PlacementProfile, Probe
+from mxtrain.parallel.schedule import timetable
+
+MANY = Cores(float("inf"))
+MIB = 2**20
+
+
+@pytest.mark.parametrize("schedule, microbatches", list(product(["gpipe", "1f1b"], [1, 2, 5])))
+def test_enough_cores_give_the_timetable_of_the_schedule(schedule: str, microbatches: int) -> None:
+    forward_s, backward_s = [1.0, 2.0, 0.5], [2.0, 3.0, 1.5]
+    placement = Placement(stages=3, microbatches=microbatches)
+    makespan, busy = simulate(pass_tasks(placement, forward_s, backward_s, schedule), MANY)
+    expected = timetable(schedule, microbatches, forward_s, backward_s)
+    assert makespan == pytest.approx(expected.makespan)
+    assert busy == pytest.approx(expected.busy)
+
+
+def test_parts_of_a_batch_follow_each_other() -> None:
+    """A stage begins the next part while later stages still compute."""
+    one, three = (
+        simulate(pass_tasks(Placement(stages=2, accumulation=parts), [1.0, 1.0], [1.0, 1.0], "gpipe"), MANY)[0]
+        for parts in (1, 3)
+    )
+    assert one == 4.0
+    assert 3 * 2.0 <= three <= 3 * one
+
+
+def test_devices_share_cores_equally() -> None:
+    """Two cores, three tasks: 2/3 of a core each until the short one ends; then a whole one."""
+    makespan, busy = simulate([StagePass(0, 1.0), StagePass(1, 2.0), StagePass(2, 2.0)], Cores(2))
+    assert busy[0] == pytest.approx(1.5)
+    assert makespan == pytest.approx(1.5 + 1.0)
+
+
+def test_neighbours_slow_each_other_down_while_both_compute() -> None:
+    """A contention of 1.25: the first second of work takes 1.25 s, the second one is done alone."""
+    assert simulate([StagePass(0, 1.0), StagePass(1, 2.0)], Cores(2, contention=1.25))[0] == pytest.approx(2.25)
+
+
+def test_more_threads_than_cores_are_no_faster_than_the_cores() -> None:
+    assert Cores(4, threads=2).rate(2) == 1.0
+    assert Cores(4, threads=2).rate(4) == 0.5
+
+
+def profile_of(*probes: Probe, cores: int = 2, memory: float = 1024 * MIB) -> PlacementProfile:
+    return PlacementProfile("hash", ["model=resnet"], 64, 10, "cpu", cores, memory, "a processor", probes)
+
+
+def passes(seconds: List[float], activations: List[float]) -> tuple:
+    """Sizes 16, 32 and 64."""
+    return tuple((16 * 2**i, s, 100 * MIB + a) for i, (s, a) in enumerate(zip(seconds, activations)))
+
+
+ACTIVATIONS = [16.0 * MIB, 32.0 * MIB, 64.0 * MIB]
+TWO_THREADS = Probe(Placement(), 2, "", 100 * MIB, 64, passes([0.2, 0.3, 0.5], ACTIVATIONS), 0.6, 0.5, 170 * MIB)
+TWO_THREADS = replace(TWO_THREADS, parameter_bytes=10.0 * MIB)
+ONE_THREAD = Probe(Placement(), 1, "", 100 * MIB, 64, passes([0.2, 0.4, 0.8], ACTIVATIONS), 0.9, 0.8, 170 * MIB)
+TWO_REPLICAS = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.65, 0.5, 195 * MIB)
+STAGE = {"forward": 1.0, "backward": 2.0, "parameter_bytes": 20.0 * MIB, "activation_bytes": 2.0, "sample_bytes": 1024}
+TWO_STAGES = Probe(
+    Placement(stages=2, microbatches=4),
+    1,
+    passes_s=0.5,
+    step_s=0.61,
+    step_peak_bytes=160 * MIB,
+    batch_size=64,
+    compute_s=(0.6, 0.2),
+    stages=(STAGE, {**STAGE, "parameter_bytes": 0.0}),
+)
+ALL = (TWO_THREADS, ONE_THREAD, TWO_REPLICAS, TWO_STAGES)
+
+
+def test_what_was_measured_is_predicted() -> None:
+    """One device, two replicas and the measured pipeline."""
+    forecaster = Forecaster(profile_of(*ALL))
+    for probe, step_s in ((TWO_THREADS, 0.6), (TWO_REPLICAS, 0.65), (TWO_STAGES, 0.61)):
+        found = forecaster.predict(probe.placement)
+        assert found.step_s == pytest.approx(step_s, rel=1e-6)
+        assert found.samples_per_s == pytest.approx(64 / step_s, rel=1e-6)
+        assert found.process_bytes == pytest.approx(probe.step_peak_bytes)
+
+
+def test_parts_take_the_time_of_their_number_of_samples() -> None:
+    """Four parts of 16 samples at 0.2 s, and 0.1 s for the update; the peak is that of 16 samples."""
+    found = Forecaster(profile_of(*ALL)).predict(Placement(accumulation=4))
+    assert found.step_s == pytest.approx(4 * 0.2 + 0.1)
+    assert found.process_bytes == pytest.approx(170 * MIB - 48 * MIB)
+
+
+def test_replicas_add_parameters_gradients_and_their_share_of_activations() -> None:
+    """The measured peak of two replicas of 32 samples holds 5 MiB more than the model says; for 16 samples the
+    activations are half."""
+    whole, parts = (
+        Forecaster(profile_of(*ALL)).predict(Placement(replicas=2, accumulation=n)).process_bytes for n in (1, 2)
+    )
+    assert whole == 195 * MIB
+    assert whole - parts == pytest.approx(2 * 16 * MIB)
+
+
+def test_four_devices_on_two_cores_are_no_faster_than_two() -> None:
+    """Without update and contention: 4 x 16 samples of 0.2 s on two cores."""
+    probe = replace(TWO_REPLICAS, passes_s=0.4, step_s=0.5)
+    forecaster = Forecaster(profile_of(replace(TWO_THREADS, step_s=0.6), ONE_THREAD, probe))
+    assert forecaster.predict(Placement(replicas=4)).step_s == pytest.approx(0.1 + 4 * 0.2 / 2)
+
+
+def test_steps_that_overlap_are_shorter_by_the_measured_factor() -> None:
+    """The measured step took 0.4 s, and its passes one by one 0.5 s."""
+    forecaster = Forecaster(profile_of(replace(TWO_THREADS, step_s=0.4), ONE_THREAD, TWO_REPLICAS))
+    assert forecaster.predict(Placement(accumulation=4)).step_s == pytest.approx(4 * 0.2 * 0.4 / 0.5)
+
+
+def test_further_replicas_add_what_the_second_one_added() -> None:
+    """Besides its passes a step takes 0.1 s on one device, 0.15 s with two replicas, so 0.25 s with four."""
+    probe = replace(TWO_REPLICAS, passes_s=0.4, step_s=0.55)
+    forecaster = Forecaster(profile_of(TWO_THREADS, ONE_THREAD, probe))
+    assert forecaster.predict(Placement(replicas=4)).step_s == pytest.approx(0.4 + 0.15 + 2 * 0.05)
+
+
+def test_traffic_counts_gradients_weights_and_activations() -> None:
+    forecaster = Forecaster(profile_of(*ALL))
+    assert forecaster.predict(Placement(replicas=2)).device_traffic == 2 * 10 * MIB
+    # Two stages name their input in the example, so both send.
+    assert forecaster.predict(Placement(stages=2, microbatches=2)).device_traffic == 2 * 2 * 1024 * 64
+
+
+def test_placements_that_do_not_fit_are_left_out() -> None:
+    refused = replace(TWO_STAGES, refused="the network can be cut before 0 of its layers")
+    forecaster = Forecaster(profile_of(TWO_THREADS, ONE_THREAD, TWO_REPLICAS, refused, memory=180 * MIB))
+    found = [forecaster.predict(one) for one in (Placement(), Placement(replicas=2), refused.placement)]
+    assert [one.reason for one in found] == [
+        "",
+        "it needs 195 MiB of memory, and there are 180 MiB",
+        "the network can be cut before 0 of its layers",
+    ]
+    assert found[0].bound == "memory"
+    best = best_of(found)
+    assert best is not None and best.placement == Placement()
+    assert best_of(found[1:]) is None
+
+
+def test_a_pipeline_whose_devices_mostly_wait_is_bound_by_its_bubble() -> None:
+    found = Forecaster(profile_of(*ALL)).predict(Placement(stages=2))
+    assert found.bubble_s == pytest.approx(found.step_s - found.compute_s, rel=0.9)
+    assert found.bound in ("bubble", "compute")

@@ -1,0 +1,122 @@
+"""`mxtrain plan`: from a written profile without training, bad input, and a real measurement."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+import mxtrain
+from mxtrain.cli import main
+from mxtrain.cluster.launch.placement_probes import hash_of
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.placement import Placement
+from mxtrain.parallel.placement_profile import PlacementProfile, Probe, read_profile
+
+WORDS = ["model=mlp", "dataset.batch_size=64"]
+MIB = 2**20
+
+
+@pytest.fixture
+def profile(tmp_path: Path, describe_run: Any) -> Path:
+    """A profile of two cores, on which two replicas are faster and a network that cannot be cut."""
+    sizes = tuple((size, 0.001 * size, (100 + size) * MIB) for size in (8, 16, 32, 64))
+    alone = Probe(Placement(), 2, "", 100.0 * MIB, 64, sizes, 0.07, 0.064, 166.0 * MIB, parameter_bytes=1e6)
+    two = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.04, 0.033, 170.0 * MIB)
+    cut = Probe(Placement(stages=2, microbatches=4), 1, "it cannot be cut")
+    probes = [alone, replace(alone, threads=1), two, cut]
+    made = PlacementProfile(hash_of(describe_run(*WORDS)), WORDS, 64, 20, "cpu", 2, 2e9, "a processor", probes)
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(made.to_json()))
+    return path
+
+
+def test_a_written_profile_is_ranked_without_mxnet(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = "mxnet" in sys.modules
+    assert main(["plan", *WORDS, f"profile={profile}", "devices=2", "format=json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ("mxnet" in sys.modules) == loaded
+    steps = [one["step_s"] for one in found["placements"] if not one["reason"]]
+    assert steps == sorted(steps) and steps[0] == pytest.approx(0.04)
+    assert found["best"] == [*WORDS, "parallel=data", "parallel.replicas=2", "amp=off"]
+    assert [one["reason"] for one in found["placements"] if one["reason"]] == ["it cannot be cut"] * 12
+
+
+def test_the_table_ends_with_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *WORDS, "parallel=hybrid", f"profile={profile}", "devices=2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == ["placement", "step"]
+    assert lines[2].startswith("parallel=data parallel.replicas=2 amp=off") and "40.0 ms" in lines[2]
+    assert any(line.endswith("it cannot be cut") for line in lines)
+    assert lines[-1].endswith("parallel=data parallel.replicas=2 amp=off")
+
+
+def test_the_python_form_returns_the_same(profile: Path) -> None:
+    found = mxtrain.plan(model="mlp", dataset={"batch_size": 64}, profile=profile, devices=2)
+    assert found.best is not None and found.best.placement.replicas == 2
+    assert found.overrides(found.best)[-3:] == ["parallel=data", "parallel.replicas=2", "amp=off"]
+    assert len(found.rows()) == 18 and str(found).startswith("placement")
+
+
+def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
+    """6 samples in 2 x 4 microbatches."""
+    content = json.loads(profile.read_text())
+    content["batch_size"] = 6
+    profile.write_text(json.dumps(content))
+    found = mxtrain.plan(model="mlp", dataset={"batch_size": 64}, profile=profile, devices=2)
+    assert any("microbatches must be equal" in one.reason for one in found.forecasts)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["model=lenet", "dataset.batch_size=64", "profile={profile}"], "is of another configuration"),
+        ([*WORDS, "profile=none.json"], "none.json: the profile cannot be read"),
+        ([*WORDS, "devices=0"], "devices"),
+        ([*WORDS, "seconds=0"], "seconds"),
+        ([*WORDS, "-m"], "Leave out -m"),
+        (["modle=mlp"], "Did you mean"),
+        ([*WORDS, "out=profile.json/new.json"], "out"),
+        ([*WORDS, "trainer.folds=3"], "folds"),
+    ],
+    ids=["other", "missing", "devices", "seconds", "sweep", "group", "out", "folds"],
+)
+def test_bad_input_is_refused_before_anything_is_measured(
+    words: List[str],
+    message: str,
+    profile: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.start_child", _no_child)
+    assert main(["plan", *(word.format(profile=profile) for word in words)]) == 2
+    assert message in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.json"]
+
+
+def _no_child(*arguments: object, **keywords: object) -> None:
+    raise AssertionError("a process was started")
+
+
+def test_objects_are_refused() -> None:
+    with pytest.raises(ConfigError, match="plan: metric.* is an object, which cannot be sent"):
+        mxtrain.plan(model="mlp", metric=lambda targets, predictions: 1.0)
+
+
+@pytest.mark.slow
+def test_a_small_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ["model=mlp", "model.hidden=[64,64]", "dataset.batch_size=32"]
+    found = mxtrain.plan(*words, devices=2, seconds=0.05, out=tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json") == found.profile
+    assert found.best is not None and found.profile.batch_size == 32
+    assert {probe.placement.option for probe in found.profile.probes} == {"single", "data", "pipeline"}
+    assert all(0 < one.step_s < 10 and one.process_bytes > 50 * MIB for one in found.forecasts if not one.reason)
+    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.start_child", _no_child)
+    assert mxtrain.plan(*words, devices=2).profile == found.profile, "the second call measures nothing"
