@@ -28,6 +28,8 @@ CASES: List[Case] = [
     Case(VIDEOS, "a file is a link to nothing", "run/1.avi' is a link to nothing"),
     Case(VIDEOS, "a file is a link into another class", "are the same file, by a link: a video has one class"),
     Case(VIDEOS, "an image lies beside", "run' holds images: a video is a file, or a folder of its frames"),
+    Case(FRAMES, "a frame is a named pipe", "run/1/4.png' is a named pipe"),
+    Case(FRAMES, "a frame is a link to nothing", "run/1/4.png' is a link to nothing"),
     Case(FRAMES, "a frame is cut off", "run/1' cannot be read as a video", 1),
     Case(FRAMES, "a frame has another size", "frames have different sizes, 16 x 16 and 32 x 32 pixels", 1),
 ]
@@ -103,6 +105,8 @@ def _none(path: Path) -> None:
 
 damage_file(VIDEO, called="a file is a named pipe")(piped)
 damage_file(VIDEO, called="a file is a link to nothing")(linked_to("gone"))
+damage_file(FRAME, called="a frame is a named pipe")(piped)
+damage_file(FRAME, called="a frame is a link to nothing")(linked_to("gone"))
 
 
 @damage(VIDEOS, called="a file is a link into another class")

@@ -18,14 +18,21 @@ import logging
 import math
 import threading
 import warnings
-from typing import Any, BinaryIO, Callable, Dict, List, MutableSequence, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, MutableSequence, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.config.libraries import EXTRAS, check_versions, install_command
 from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
 from mxtrain.errors import DataError
-from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_frames, require_read
+from mxtrain.vision.images.dicom_pixels import (
+    IMPLICIT,
+    PixelLayout,
+    find_frames,
+    read_pixels,
+    require_frames,
+    require_read,
+)
 from mxtrain.vision.images.window import (
     FUNCTIONS,
     PERCENTILE,
@@ -140,6 +147,7 @@ class DicomFile:
         self._layout = self._read_layout()
         self.size = (self._layout.columns, self._layout.rows)
         self.num_frames = self._read_frames()
+        self._parts: Optional[List[Sequence[slice]]] = None
         self._bounds: Optional[Tuple[float, float]] = None
         self._ends: Optional[Tuple[float, float]] = None
         self._lock = threading.Lock()
@@ -187,7 +195,9 @@ class DicomFile:
 
     def _stored(self, content: bytes, frame: int) -> np.ndarray:
         _silence_pydicom()  # another thread may have restored the filters of warnings since the header was read
-        return read_pixels(content, self._pixel_span, self._layout, frame, self.num_frames)
+        if self._parts is None:  # once for all frames: a walk along all fragments for each takes quadratic time
+            self._parts = find_frames(content, self._pixel_span, self._layout, self.num_frames)
+        return read_pixels(b"".join(content[part] for part in self._parts[frame]), self._layout)
 
     def _rescale(self, frame: int) -> Tuple[float, float]:
         """Returns slope and intercept of a frame."""

@@ -13,7 +13,7 @@ import importlib.util
 import re
 import struct
 from dataclasses import dataclass, replace
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def _named(syntax: str) -> str:
 
 
 def require_frames(span: Tuple[int, int], layout: PixelLayout, num_frames: int, file_size: int) -> None:
-    """Checks that a file has room for its frames; arguments as in `read_pixels`.
+    """Checks that a file has room for its frames; arguments as in `find_frames`.
 
     Args:
         file_size: size of the file in bytes.
@@ -123,17 +123,32 @@ def require_frames(span: Tuple[int, int], layout: PixelLayout, num_frames: int, 
         raise ValueError(f"it is cut off: {file_size - begin:,} bytes cannot hold {num_frames:,} frames")
 
 
-def read_pixels(
-    content: bytes, span: Tuple[int, int], layout: PixelLayout, frame: int = 0, num_frames: int = 1
-) -> np.ndarray:
-    """Decodes the pixels of a frame.
+def find_frames(content: bytes, span: Tuple[int, int], layout: PixelLayout, num_frames: int) -> List[Sequence[slice]]:
+    """Returns the parts of the file in which the pixels of each frame lie.
 
     Args:
         content: content of the file.
         span: offset and number of bytes of the pixels; the number is -1 if they are compressed and delimited.
         layout: layout of the pixels.
-        frame: number of the frame, from 0.
         num_frames: number of frames in the file.
+
+    Raises:
+        ValueError: the file is cut off or damaged.
+    """
+    require_frames(span, layout, num_frames, len(content))
+    begin, length = span
+    if length < 0:
+        return _find_fragments(content, begin, num_frames)
+    num_bytes = _require_bytes(length, layout, num_frames)
+    return [[slice(first, first + num_bytes)] for first in range(begin, begin + num_frames * num_bytes, num_bytes)]
+
+
+def read_pixels(data: bytes, layout: PixelLayout) -> np.ndarray:
+    """Decodes the pixels of a frame.
+
+    Args:
+        data: bytes of the frame, the parts of `find_frames` after each other.
+        layout: layout of the pixels.
 
     Returns:
         Stored integer values (H, W), or red, green and blue (H, W, 3).
@@ -141,24 +156,20 @@ def read_pixels(
     Raises:
         ValueError: the pixels are damaged, or no decoder for them is installed.
     """
-    syntax, (begin, length) = layout.syntax, span
-    require_frames(span, layout, num_frames, len(content))
-    if length >= 0:
-        num_bytes = _require_bytes(length, layout, num_frames)
-        begin += frame * num_bytes
-        return _interpret(_decode_with_pydicom(content[begin : begin + num_bytes], layout), layout)
-    stream = b"".join(_fragments(content, begin, frame, num_frames))
-    if syntax == _RLE:
-        _require_rle_size(stream, layout)
-        data = importlib.import_module("pydicom.encaps").encapsulate([stream])
+    syntax = layout.syntax
+    if syntax in (IMPLICIT, _EXPLICIT):
         return _interpret(_decode_with_pydicom(data, layout), layout)
+    if syntax == _RLE:
+        _require_rle_size(data, layout)
+        encapsulated = importlib.import_module("pydicom.encaps").encapsulate([data])
+        return _interpret(_decode_with_pydicom(encapsulated, layout), layout)
     # Pillow decodes this and JPEG of 8 bits: pydicom 2 (Python 3.9) and 3 return different colours for one file.
     if syntax in _JPEG2000:
-        return _decode_jpeg2000(stream, layout)
-    precision = _require_jpeg_size(stream, layout)
+        return _decode_jpeg2000(data, layout)
+    precision = _require_jpeg_size(data, layout)
     if syntax in (_BASELINE, _EXTENDED) and precision == 8:
-        return _decode_jpeg(stream, layout)
-    return _decode_by_plugin(stream, layout)
+        return _decode_jpeg(data, layout)
+    return _decode_by_plugin(data, layout)
 
 
 def _require_bytes(length: int, layout: PixelLayout, num_frames: int) -> int:
@@ -199,8 +210,8 @@ def _ybr_to_rgb(ybr_HWC: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(np.stack(rgb, -1)), 0, 255).astype(np.uint8)
 
 
-def _fragments(content: bytes, begin: int, frame: int, num_frames: int) -> List[memoryview]:
-    """Returns the fragments of a frame; arguments as in `read_pixels`.
+def _find_fragments(content: bytes, begin: int, num_frames: int) -> List[Sequence[slice]]:
+    """Returns the fragments of each frame; arguments as in `find_frames`.
 
     Args:
         begin: offset of the first item, the offset table.
@@ -208,33 +219,34 @@ def _fragments(content: bytes, begin: int, frame: int, num_frames: int) -> List[
     Raises:
         ValueError: the fragments do not end, or cannot be divided among frames.
     """
-    view, offset = memoryview(content), begin
-    starts: List[int] = []
-    fragments: List[memoryview] = []
+    offset, starts = begin, []
+    fragments: List[slice] = []
     while content[offset : offset + 4] == _ITEM:
         length = int.from_bytes(content[offset + 4 : offset + 8], "little")
         if offset + 8 + length > len(content):
             break
         starts.append(offset)
-        fragments.append(view[offset + 8 : offset + 8 + length])
+        fragments.append(slice(offset + 8, offset + 8 + length))
         offset += 8 + length
     if content[offset : offset + 4] != _DELIMITER or len(fragments) < 2:
         raise ValueError("it is cut off: its compressed pixels do not end")
-    table, *fragments = fragments
+    table = content[fragments.pop(0)]
+    del starts[0]
     if num_frames == 1:
-        return fragments
+        return [fragments]
     if len(fragments) == num_frames:
-        return [fragments[frame]]
+        return [[fragment] for fragment in fragments]
     # Offsets from the first fragment to the first one of each frame. Source: DICOM PS3.5, A.4.
-    firsts = [starts[1] + first for (first,) in struct.iter_unpack("<I", table[: len(table) // 4 * 4])]
-    is_valid = len(firsts) == num_frames and firsts[0] == starts[1] and sorted(set(firsts)) == firsts
-    if not is_valid or not set(firsts) <= set(starts[1:]):
+    firsts = [starts[0] + first for (first,) in struct.iter_unpack("<I", table[: len(table) // 4 * 4])]
+    number_of = {start: number for number, start in enumerate(starts)}
+    is_valid = len(firsts) == num_frames and firsts[0] == starts[0] and sorted(set(firsts)) == firsts
+    if not is_valid or not all(first in number_of for first in firsts):
         raise ValueError(
             f"its {num_frames:,} frames lie in {len(fragments):,} fragments, and no valid offset table says which are "
             "a frame: it is damaged, or convert it, e.g. gdcmconv --raw OLD NEW"
         )
-    bounds = [starts.index(first) - 1 for first in firsts] + [len(fragments)]
-    return fragments[bounds[frame] : bounds[frame + 1]]
+    bounds = [*(number_of[first] for first in firsts), len(fragments)]
+    return [fragments[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
 def _require_rle_size(frame: bytes, layout: PixelLayout) -> None:

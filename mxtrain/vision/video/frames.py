@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Sequence, Union
+from typing import TYPE_CHECKING, Iterator, List, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.checking.problems import UNREADABLE_IMAGE
-from mxtrain.data.loading.dataset_files import files_in, is_hidden, open_regular, read_bytes
+from mxtrain.data.checking.problems import UNREADABLE_FILE, UNREADABLE_IMAGE
+from mxtrain.data.loading.dataset_files import is_hidden, open_regular, read_bytes, stream_reason
 from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.errors import LoaderError
 from mxtrain.files.regular_files import path_for_library
 from mxtrain.vision.images.files import MAX_BYTES
-from mxtrain.vision.video.video_file import HEAD_BYTES, VideoFile
+from mxtrain.vision.video.video_file import HEAD_BYTES, REPLACE, VideoFile
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -28,11 +28,25 @@ if TYPE_CHECKING:
 
 def is_frame_folder(path: Union[str, Path]) -> bool:
     """Returns True if a folder directly contains images, which are then the frames of one video."""
-    return os.path.isdir(path) and bool(_frame_names(path))
+    return bool(_frames_in(path))
 
 
-def _frame_names(folder: Union[str, Path]) -> List[str]:
-    return [name for name in files_in(folder) if name.lower().endswith(IMAGE_EXTENSIONS) and not is_hidden(name)]
+def _frames_in(folder: Union[str, Path]) -> List[os.DirEntry[str]]:
+    """Returns the names of images in a folder, also those that lead to a pipe, a device or nowhere; none if it is no
+    folder or cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            images = [one for one in entries if one.name.lower().endswith(IMAGE_EXTENSIONS) and not is_hidden(one.name)]
+            return [entry for entry in images if not entry.is_dir()]
+    except OSError:
+        return []
+
+
+def irregular_frames(folder: Union[str, Path]) -> Iterator[Tuple[str, str]]:
+    """Yields the path of each frame that is no regular file, and why it is not read."""
+    for entry in _frames_in(folder):
+        if not entry.is_file():
+            yield entry.path, stream_reason(entry.path) or f"'{entry.path}' is a link to nothing."
 
 
 class FrameFolder:
@@ -40,10 +54,17 @@ class FrameFolder:
 
     Args:
         path: the folder.
+
+    Raises:
+        LoaderError: a frame is a pipe, a device or a link to nothing.
     """
 
     def __init__(self, path: str) -> None:
-        self._paths = [os.path.join(path, name) for name in sorted(_frame_names(path), key=_by_number)]
+        for _, reason in irregular_frames(path):  # without it, the frames behind would move up
+            raise LoaderError(reason, REPLACE, UNREADABLE_FILE)
+        self._paths = [
+            os.path.join(path, name) for name in sorted((entry.name for entry in _frames_in(path)), key=_by_number)
+        ]
 
     def __len__(self) -> int:
         return len(self._paths)

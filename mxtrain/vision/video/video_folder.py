@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -15,6 +16,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.data.checking.problems import (
     EMPTY_CLASS,
     STRICT,
+    UNREADABLE_FILE,
     WRONG_FORMAT,
     DataLocation,
     Findings,
@@ -49,7 +51,7 @@ from mxtrain.vision.images.files import owner_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.kinds import Videos
-from mxtrain.vision.video.frames import is_frame_folder
+from mxtrain.vision.video.frames import irregular_frames, is_frame_folder
 from mxtrain.vision.video.source import GivenVideos, VideoFiles, VideoSource
 from mxtrain.vision.video.video_file import FrameSampling
 
@@ -210,6 +212,8 @@ def find_videos(folder: Path, findings: Findings = STRICT) -> List[Path]:
         fact = f"'{mixed[0]}' holds images beside videos: its images would be the frames of a video."
         remedy = "Move the images, such as previews of the videos, to another folder, or the videos."
         findings.refuse(Problem(WRONG_FORMAT, DataLocation(str(mixed[0])), fact, remedy))
+    for path, reason in itertools.chain.from_iterable(map(irregular_frames, folders)):
+        findings.refuse(Problem(UNREADABLE_FILE, DataLocation(path), reason))
     if folder in folders:
         return [folder]
     if not files and not folders and not findings.keeps_going:

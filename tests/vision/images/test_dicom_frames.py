@@ -18,7 +18,7 @@ from mxtrain.vision.classification.image_folder import ImageFolder
 from mxtrain.vision.images import dicom as dicom_module
 from mxtrain.vision.images import volume_files
 from mxtrain.vision.images.dicom import DicomFile, has_frames
-from mxtrain.vision.images.dicom_pixels import PixelLayout, require_frames
+from mxtrain.vision.images.dicom_pixels import PixelLayout, find_frames, require_frames
 from mxtrain.vision.images.dicom_volume import DicomVolume, open_frames
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.pixels import ImageReader
@@ -155,6 +155,20 @@ def test_compressed_frames(fragments, has_table):
         return
     for part, frame in zip(parts, grey):
         assert np.array_equal(read(part)[0], np.asarray(Image.open(io.BytesIO(jpeg(frame)))))
+
+
+def test_fragments_are_found_once(monkeypatch):
+    """For all frames: two thousand frames of two fragments took minutes."""
+    calls = []
+
+    def find(*arguments):
+        calls.append(arguments)
+        return find_frames(*arguments)
+
+    monkeypatch.setattr(dicom_module, "find_frames", find)
+    for part in slices(fragmented(struct.pack("<3I", *(number * (8 + FRAGMENT) for number in (0, 2, 4))))):
+        read(part, "percentile")
+    assert len(calls) == 1
 
 
 def test_frames_of_run_lengths():

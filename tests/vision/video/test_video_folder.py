@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import cv2
 import numpy as np
@@ -95,6 +96,24 @@ def test_numbers_in_names_of_frames_count_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "v" / ".f0.png").write_bytes(b"")
     (content,) = frames.read([10])
     assert content == (tmp_path / "v/f11.png").read_bytes() and len(FrameFolder(str(tmp_path / "v"))) == 11
+
+
+def test_frames_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    """In predict, too, where `skip_unreadable` leaves the video out."""
+    for name in "ab":
+        write_folder(tmp_path / name, grey_frames(3))
+    os.mkfifo(tmp_path / "a" / "img_0.PNG")
+    (tmp_path / "a" / "folder.png").mkdir()
+    with pytest.raises(LoaderError, match="a/img_0.PNG' is a named pipe, and only regular files are read"):
+        open_frames(str(tmp_path / "a"))
+    dataset = videos(tmp_path / "data")
+    signature = dataset.open().signature
+    with pytest.raises(DataError, match=r"a/img_0.PNG' is a named pipe, .*type skip_unreadable=true"):
+        dataset.open_inputs([str(tmp_path)], signature, False, {})
+    unreadable: Dict[int, str] = {}
+    source, paths = dataset.open_inputs([str(tmp_path)], signature, True, unreadable)
+    source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+    assert [Path(paths[index]).name for index in unreadable] == ["a", "img_0.PNG"]
 
 
 def test_unusual_digits_and_hidden_images_in_names_of_frames(tmp_path: Path) -> None:
