@@ -107,7 +107,7 @@ def test_frames_that_are_no_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LoaderError, match="a/img_0.PNG' is a named pipe, and only regular files are read"):
         open_frames(str(tmp_path / "a"))
     dataset = videos(tmp_path / "data")
-    signature = dataset.open().signature
+    signature = dataset.infer_signature(open_splits(dataset), GluonCVVideo())
     with pytest.raises(DataError, match=r"a/img_0.PNG' is a named pipe, .*type skip_unreadable=true"):
         dataset.open_inputs([str(tmp_path)], signature, False, {})
     unreadable: Dict[int, str] = {}
