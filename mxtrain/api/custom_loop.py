@@ -161,6 +161,8 @@ def require_custom_steps(description: Description, objects: Objects) -> None:
             f"session: the servers of {description.kvstore.setting} update by the optimizer of the task. "
             "Type kvstore=dist_sync or kvstore=horovod."
         )
+    if description.kvstore.independent_steps:
+        raise ConfigError("session: kvstore.sync_every counts the steps of the task's loss. Leave it out.")
     if description.kvstore.serves_tables:
         raise ConfigError("session: kvstore.tables=servers needs the loss of a task. Type kvstore.tables=workers.")
     if description.kvstore.compresses_by != "none" and isinstance(objects.values.get("model"), Mapping):

@@ -30,9 +30,11 @@ class Ring:
     Args:
         host: the address on which the servers listen.
         interface: the network interface for the all-reduce; None: the one that leads to `host`.
+        elastic: False if the members cannot go on without a lost one.
     """
 
-    def __init__(self, host: str = LOOPBACK, interface: Optional[str] = None):
+    def __init__(self, host: str = LOOPBACK, interface: Optional[str] = None, elastic: bool = True):
+        self.elastic = elastic
         self._host, self._interface = host, interface
         self._control = KeyValueServer(host, writable=False)
         self._rendezvous: Optional[KeyValueServer] = None

@@ -260,7 +260,7 @@ class Supervisor:
         survivors = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
         is_needed = lost.spec.number == 0 or not survivors or not lost.can_be_replaced
-        if self._ring is None or not self._ring.generation or is_needed or self._signal:
+        if self._ring is None or not self._ring.elastic or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.exit_code in FINAL and not self._ring.is_newcomer(lost):
             return False  # bad input and a diverged loss are the same on all members

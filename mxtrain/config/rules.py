@@ -324,16 +324,35 @@ def check_store_workers(description: Description) -> None:
             "cluster.launcher=nodes with kvstore=horovod: workers of several supervisors form no ring. Type "
             "kvstore=dist_sync, or start the workers by mpirun."
         )
-    if store.servers_update and cluster.balance != "equal":
+    cause, remedy = store.independence
+    if cause and cluster.balance != "equal":
         raise ConfigError(
-            f"cluster.balance={cluster.balance} with {store.setting}: no worker waits for a slower one, so there is "
-            "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
+            f"cluster.balance={cluster.balance} with {cause}: no worker waits for a slower one in a step, so there is "
+            f"nothing to balance. Type cluster.balance=equal, or {remedy}."
         )
-    if store.servers_update and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
+    if cause and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
-            f"parallel.batch_norm={description.parallel.batch_norm} with {store.setting}: workers do not "
+            f"parallel.batch_norm={description.parallel.batch_norm} with {cause}: workers do not "
             "wait for each other, so there is no batch that they compute together. Type "
-            "parallel.batch_norm=per_device, or kvstore=dist_sync."
+            f"parallel.batch_norm=per_device, or {remedy}."
+        )
+
+
+def check_local_sgd(description: Description) -> None:
+    """Rejects local SGD together with state that differs between workers and is not synchronised."""
+    store = description.kvstore
+    if not store.independent_steps or store.servers_update:
+        return
+    cause, remedy = store.independence
+    if description.trainer.ema_decay is not None:
+        raise ConfigError(
+            f"trainer.ema_decay={description.trainer.ema_decay} with {cause}: each worker would have a moving average "
+            f"of its own weights. Type trainer.ema_decay=null, or {remedy}."
+        )
+    if description.amp.scales_loss:
+        raise ConfigError(
+            f"amp=float16 with {cause}: each worker would scale its loss by a number of its own. Type amp=bfloat16, or "
+            f"{remedy}."
         )
 
 
@@ -341,11 +360,11 @@ def check_actions(description: Description) -> None:
     """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
     actions = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
     actions += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
-    if actions and description.kvstore.servers_update:
+    cause, remedy = description.kvstore.independence
+    if actions and cause:
         raise ConfigError(
-            f"{actions[0]} changes the run while it trains, and workers of {description.kvstore.setting} "
-            "do not wait for each other, so there is no step after which all of them and the servers know the change. "
-            "Type kvstore=dist_sync."
+            f"{actions[0]} changes the run while it trains, and workers of {cause} do not wait for each other, so "
+            f"there is no step after which all of them know the change. Type {remedy}."
         )
     if actions and description.kvstore.serves_tables:
         raise ConfigError(
@@ -451,14 +470,15 @@ def check_task_needs(description: Description) -> None:
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     """Returns the setting that conflicts with a need of the task, and what to type instead; or two empty strings."""
     store, workers = description.kvstore, description.cluster.workers
-    if need == CARRIED_ROWS and workers > 1 and (store.servers_update or store.ring):
-        # If servers update, no step ends on all workers at once; in a ring, rows are lost with a worker that leaves.
-        return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
+    cause, remedy = store.independence
+    if need == CARRIED_ROWS and workers > 1 and (cause or store.ring):
+        # Independent steps end on no two workers at once; in a ring, rows are lost with a worker that leaves.
+        return f"{cause or store.setting} with cluster.workers={workers}", remedy or "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divisions = [text for text, count in batch_divisions(description).items() if count > 1]
         return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
-    if need == GLOBAL_WEIGHT and store.servers_update and workers > 1:
-        return f"{store.setting} with cluster.workers={workers}", "kvstore=dist_sync"
+    if need == GLOBAL_WEIGHT and cause and workers > 1:
+        return f"{cause} with cluster.workers={workers}", remedy
     if need == EQUAL_SHARES and description.cluster.balance != "equal":
         return f"cluster.balance={description.cluster.balance}", "cluster.balance=equal"
     if need == FULL_PRECISION and description.amp.dtype != FULL.dtype:
@@ -479,6 +499,7 @@ RULES = (
     check_cores,
     check_loss_scale,
     check_store_workers,
+    check_local_sgd,
     check_actions,
     check_teacher,
     check_folds,

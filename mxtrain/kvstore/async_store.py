@@ -42,7 +42,7 @@ class AsyncStore(Store):
         compressors: builders of the compressors of gradients and of changes of weights; None: no compression.
     """
 
-    servers_update = True
+    servers_update = independent_steps = True
 
     def __init__(self, world: World, compressors: Optional[Tuple[Build, Build]] = None):
         self.world, self.compressors = world, compressors

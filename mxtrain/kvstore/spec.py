@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Tuple
 
 from mxtrain.config.options import setting_of
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.types import PositiveFloat, ProperFraction, Spec
+from mxtrain.types import Positive, PositiveFloat, ProperFraction, Spec
 
 if TYPE_CHECKING:
     from mxtrain.kvstore.compression import Build
+    from mxtrain.kvstore.joined_store import JoinedStore
     from mxtrain.kvstore.store import Store
 
 
+WITHOUT_LOCAL_SGD = "kvstore.sync_every=null"
+"""Setting with which workers sum their gradients in every step."""
 NO_THRESHOLD = (
     "kvstore.compression=2bit needs kvstore.threshold: gradients travel as -threshold, 0 or +threshold. "
     "Type about the size of the larger gradients, e.g. kvstore.threshold=0.01."
@@ -50,6 +53,22 @@ class KVStore(Spec):
     """True if servers apply the optimizer, to each worker's gradient by itself."""
     ring: ClassVar[bool] = False
     """True if workers find each other through their supervisor, and may come and go."""
+
+    @property
+    def independence(self) -> Tuple[str, str]:
+        """Returns the setting by which a step of a worker uses its own gradient only, so that the workers' weights
+        differ, and the setting by which it uses the sum. Returns two empty strings if it uses the sum."""
+        return (self.setting, "kvstore=dist_sync") if self.servers_update else ("", "")
+
+    @property
+    def independent_steps(self) -> bool:
+        """Returns True if a step of a worker uses its own gradient only."""
+        return bool(self.independence[0])
+
+    @property
+    def elastic(self) -> bool:
+        """Returns True if the other workers go on without a lost one; otherwise all restart from a checkpoint."""
+        return self.ring
 
     @property
     def setting(self) -> str:
@@ -185,7 +204,72 @@ class Joined(KVStore):
         return compressor_of(self.compression, **options.get(self.compression, {}))
 
 
-class ParameterServer(Joined):
+class Summing(Joined):
+    """Base of the stores whose workers compute sums together, in each step or (local SGD) from time to time."""
+
+    sync_every: Optional[Positive] = None
+    """Local SGD: each worker takes so many steps with its own optimizer and its share of each batch, then the workers
+    synchronise their weights. null: gradients are summed in every step."""
+    outer_optimizer: Literal["average", "nesterov"] = "average"
+    """With `sync_every`: how weights are synchronised. average: to their mean; nesterov: the mean of their changes is
+    the gradient of SGD with Nesterov momentum (DiLoCo)."""
+    outer_lr: Optional[PositiveFloat] = None
+    """Learning rate of `outer_optimizer=nesterov`; null: 0.7."""
+    outer_momentum: Optional[ProperFraction] = None
+    """Momentum of `outer_optimizer=nesterov`; null: 0.9."""
+
+    @property
+    def independence(self) -> Tuple[str, str]:
+        return ("", "") if self.sync_every is None else (f"kvstore.sync_every={self.sync_every}", WITHOUT_LOCAL_SGD)
+
+    @property
+    def elastic(self) -> bool:
+        return self.ring and not self.independent_steps
+
+    @property
+    def needs_whole_gradients(self) -> Tuple[str, str]:
+        if self.independent_steps:
+            reason = "the differences of weights are of all rows"
+            return f"kvstore.sync_every={self.sync_every}: {reason}", WITHOUT_LOCAL_SGD
+        return super().needs_whole_gradients
+
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
+        given = {name: getattr(self, name) for name in ("outer_lr", "outer_momentum")}
+        settings = [f"kvstore.{name}={value:g}" for name, value in given.items() if value is not None]
+        if self.outer_optimizer == "nesterov":
+            settings.append("kvstore.outer_optimizer=nesterov")
+        if self.sync_every is None and settings:
+            return (
+                f"{settings[-1]} without kvstore.sync_every: gradients are summed in every step, so there is no outer "
+                "optimizer. Type kvstore.sync_every=100 for local SGD, or leave it out."
+            )
+        if self.outer_optimizer == "average" and settings:
+            return (
+                f"{settings[0]} with kvstore.outer_optimizer=average: a mean has no {settings[0][14:].split('=')[0]}. "
+                "Type kvstore.outer_optimizer=nesterov, or leave it out."
+            )
+        return super().unsupported_reason(devices, num_workers)
+
+    def build(self, world: World = ALONE) -> Store:
+        store = self.connect(world)
+        if self.sync_every is None:
+            return store
+        from mxtrain.kvstore.local_sgd import LocalSGDStore, OuterOptimizer
+
+        outer = OuterOptimizer()
+        if self.outer_optimizer == "nesterov":
+            outer = OuterOptimizer(
+                0.7 if self.outer_lr is None else self.outer_lr,
+                0.9 if self.outer_momentum is None else self.outer_momentum,
+            )
+        return LocalSGDStore(store, self.sync_every, outer)
+
+    def connect(self, world: World) -> JoinedStore:
+        """Connects the workers. Waits for all of them."""
+        raise NotImplementedError
+
+
+class ParameterServer(Summing):
     """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
 
     kind: ClassVar[str] = "dist_sync"
@@ -199,7 +283,7 @@ class ParameterServer(Joined):
     def serves_tables(self) -> bool:
         return self.tables == "servers"
 
-    def build(self, world: World = ALONE) -> Store:
+    def connect(self, world: World) -> JoinedStore:
         from mxtrain.kvstore.dist_store import DistStore
 
         return DistStore(self.kind, world, by_priority=self.van == "p3", compressor=self.build_compressor())
@@ -265,7 +349,7 @@ class P3(ParameterServer):
     van: ClassVar[Optional[str]] = "p3"
 
 
-class Horovod(Joined):
+class Horovod(Summing):
     """Horovod's ring all-reduce between workers, with no servers: Gloo, or MPI and NCCL where they were built in."""
 
     ring: ClassVar[bool] = True
@@ -278,7 +362,7 @@ class Horovod(Joined):
             "needs a C++ compiler and CMake), or type kvstore=dist_sync."
         )
 
-    def build(self, world: World = ALONE) -> Store:
+    def connect(self, world: World) -> JoinedStore:
         from mxtrain.kvstore.horovod_store import HorovodStore
 
         return HorovodStore(world, compressor=self.build_compressor())

@@ -10,6 +10,7 @@ import numpy as np
 from mxtrain.cluster.stopping import disconnect
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.membership import FIXED, Membership
+from mxtrain.kvstore.synchronization import IN_EVERY_STEP, Synchronization
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.reduction import Reduction
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.kvstore.table_client import TableClient
+    from mxtrain.types import Stateful
     from mxtrain.types.annotations import Config
 
 Numbers = Union[Sequence[float], np.ndarray]
@@ -35,6 +37,9 @@ class Store:
     """Forms a new `world` when workers are lost or join."""
     servers_update: bool = False
     """True if the optimizer runs on servers, which apply each worker's gradient by itself."""
+    independent_steps: bool = False
+    """True if a step of a worker uses its own gradient only, so that the workers' weights differ until they
+    synchronise."""
     times: Optional[WorkerTimes] = None
     """Times of all workers in the last timed step; None with a single worker."""
 
@@ -54,6 +59,25 @@ class Store:
             steps_per_epoch: steps of an epoch on each worker.
         """
         raise NotImplementedError(f"{type(self).__name__} does not update.")
+
+    def build_synchronization(
+        self,
+        values: Mapping[str, NDArray],
+        reductions: Sequence[Reduction],
+        statistics: Sequence[str],
+        optimizer: Stateful,
+        publish: Callable[[], None],
+    ) -> Synchronization:
+        """Builds what makes the workers' weights equal again if they take independent steps without servers.
+
+        Args:
+            values: structural name -> canonical array.
+            reductions: the gradients of a step; their arrays are free for other use after each update.
+            statistics: structural names of the batch-norm statistics.
+            optimizer: optimizer of this worker.
+            publish: called after `values` were written to.
+        """
+        return IN_EVERY_STEP
 
     def connect_tables(self) -> TableClient:
         """Returns the client of the servers that hold embedding tables, the same one in each call."""
@@ -152,5 +176,5 @@ class Store:
 
 
 def within_step(store: Store) -> Store:
-    """Returns the store that sums in each step: this one, or that of a single worker if servers update."""
-    return Store() if store.servers_update else store
+    """Returns the store that sums in each step: this one, or that of a single worker if steps are independent."""
+    return Store() if store.independent_steps else store

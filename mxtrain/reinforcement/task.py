@@ -123,14 +123,14 @@ class ReinforcementLearning(Task):
                 f"trainer.max_epochs={epochs} of dataset.rollouts_per_epoch={dataset.rollouts_per_epoch} learn from "
                 f"afterwards. Type loss.learning_starts={steps} or less, or train for longer."
             )
-        if description.kvstore.servers_update and description.cluster.workers > 1:
+        cause, remedy = description.kvstore.independence
+        if cause and description.cluster.workers > 1:
             raise ConfigError(
-                f"{loss.setting} with {description.kvstore.setting}: each worker would have a target network of its "
-                "own. Type kvstore=dist_sync."
+                f"{loss.setting} with {cause}: each worker would have a target network of its own. Type {remedy}."
             )
 
     def _check_workers(self, description: RunParts, dataset: Gymnasium) -> None:
-        cluster, model, is_async = description.cluster, description.model, description.kvstore.servers_update
+        cluster, model, (cause, remedy) = description.cluster, description.model, description.kvstore.independence
         if cluster.workers > dataset.num_envs:
             raise ConfigError(
                 f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "
@@ -140,10 +140,10 @@ class ReinforcementLearning(Task):
             "dataset.normalize_rewards": dataset.normalize_rewards,
             "model.normalize_observations": isinstance(model, DensePolicyModel) and model.normalize_observations,
         }
-        for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
+        for setting in (name for name, is_on in normalizes.items() if is_on and cause and cluster.workers > 1):
             raise ConfigError(
-                f"{setting}=true with {description.kvstore.setting}: workers do not wait for each other, "
-                f"so each would have statistics of its own. Type {setting}=false, or kvstore=dist_sync."
+                f"{setting}=true with {cause}: workers do not wait for each other, so each would have statistics of "
+                f"its own. Type {setting}=false, or {remedy}."
             )
 
     def num_classes(self, signature: Signature) -> int:

@@ -113,7 +113,7 @@ class NonFiniteDiagnosis:
 
     def _explain_together(self, message: str, bad_step: int) -> str:
         """Finds the workers whose gradients were non-finite first. Collective: all workers see the same bad number."""
-        if self._workers.servers_update:
+        if self._workers.independent_steps:
             return REPEAT_ON_ONE_WORKER  # steps cannot be repeated exactly
         with suppress(PeersLost):
             for batch in self._repeat(message, bad_step):

@@ -42,9 +42,9 @@ def warnings_of(
             f"parallel.devices={kind}:1: one device trains as parallel=single does. Type parallel.devices={kind}:2 for "
             "two."
         )
-    if meter.weighted and workers.servers_update and workers.world.size > 1:
+    if meter.weighted and workers.independent_steps and workers.world.size > 1:
         warnings.append(
-            f"this loss weighs samples, and workers of {description.kvstore.setting} do not wait for each "
+            f"this loss weighs samples, and workers of {description.kvstore.independence[0]} do not wait for each "
             "other: each divides its gradients by the weight of its own share of a batch, not of the whole batch"
         )
     return warnings

@@ -84,6 +84,10 @@ UNCHANGEABLE: Dict[str, object] = {
     "kvstore.compression": "none",
     "kvstore.threshold": None,
     "kvstore.ratio": 0.01,
+    "kvstore.sync_every": None,
+    "kvstore.outer_optimizer": "average",
+    "kvstore.outer_lr": None,
+    "kvstore.outer_momentum": None,
     "trainer.fold_stratify": "auto",
     "dataset.class_weights": {},  # given weights are flattened to one setting for each class
 }
@@ -438,6 +442,11 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         sentences.append(
             f"the compression residual of the gradients of {before['workers']} workers is split evenly over "
             f"{workers}: nothing of it is lost, but results differ from an uninterrupted run"
+        )
+    if "local_sgd" in checkpoint.state.get("states", {}) and before["workers"] != workers:
+        sentences.append(
+            f"{workers} workers go on from the synchronised weights of {before['workers']}, each with the optimizer "
+            "state of worker 0: results differ from an uninterrupted run"
         )
     if before["updates"] != updates and max(workers, before["workers"]) > 1:
         sentences.append(

@@ -231,7 +231,8 @@ class Runner:
                     has_changed = True
                 # Checked again for each group: a new worker may run on a host without the others' compiler.
                 snapshot.require_same_operators(self._step)
-                snapshot.require_same_weights(self._step, self.state.step)
+                with self._step.synchronized():
+                    snapshot.require_same_weights(self._step, self.state.step)
                 if has_changed and self._plan.saves_midway:
                     self._save()  # a checkpoint may have been due when the worker was lost
                 lost, has_changed = None, False
@@ -472,7 +473,10 @@ class Runner:
         Raises:
             NonFiniteError: a parameter contains an infinite number or NaN.
         """
-        self._step.synchronize()
+        with self._step.synchronized():
+            self._save_synchronized()
+
+    def _save_synchronized(self) -> None:
         # MXNet's ReLU turns NaN into 0, so the loss can be finite while weights are NaN; no checkpoint may contain
         # them.
         bad = snapshot.first_nonfinite_parameter(self._step)

@@ -1,7 +1,7 @@
 """The training step. Start reading here: every strategy, store and precision goes through this module.
 
     batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale] [-> divide by the weight]
-        -> clip -> update [-> prune] -> publish -> average
+        -> clip -> update [-> prune] [-> synchronise] -> publish -> average
 
 Nothing here waits for a device: each call queues work in MXNet's engine and returns. The only exception is dynamic loss
 scaling (float16), which must read the gradients before it continues.
@@ -74,6 +74,9 @@ class TrainingStep:
         self.grad_norm: Optional[nd.NDArray] = None
         self._frozen: FrozenSet[str] = frozenset()
         self._pruned: Dict[str, Dict[str, nd.NDArray]] = {}
+        self._synchronization = store.build_synchronization(
+            strategy.values, strategy.reductions, self._statistics, updater, strategy.publish
+        )
         self.gradient_sum = GradientSum(strategy.trainable)
         """Sum of the gradients of previous batches, if an action requests several batches per update."""
 
@@ -142,7 +145,9 @@ class TrainingStep:
         # Masks follow the update and precede the copies, so that every checkpoint, validation and replica has pruned
         # weights.
         self.apply_pruning()
-        self.strategy.publish(self.strategy.trainable)  # only trainable parameters have changed
+        synchronized = self._synchronization.after_update(batch.size, batch.global_size)
+        # A step changes trainable parameters only; a synchronisation changes statistics, too.
+        self.strategy.publish(None if synchronized else self.strategy.trainable)
         self.average.update(step)
         return sums
 
@@ -191,25 +196,45 @@ class TrainingStep:
         """Returns all state besides parameters that training changes; the names are those in checkpoints."""
         recurrent = {} if self.strategy.recurrent_state is None else {"carried": self.strategy.recurrent_state}
         optimizer = self.strategy.remote.optimizer_state(self.updater)
-        return {"optimizer": optimizer, "ema": self.average, "scaling": self.scaling, **recurrent, **self._states}
+        return {
+            "optimizer": optimizer,
+            "ema": self.average,
+            "scaling": self.scaling,
+            **recurrent,
+            **self._synchronization.states,
+            **self._states,
+        }
 
     def synchronize(self) -> None:
-        """Averages parameters, statistics and moving averages over all workers. Collective, after the same step.
+        """Makes parameters, statistics and moving averages of all workers equal. Collective, after the same step.
 
-        This only has an effect if servers update, because workers then do not wait for each other.
+        This only has an effect if workers take independent steps. Between two synchronisations of local SGD no further
+        step can follow: use `synchronized` instead.
         """
         self.strategy.remote.synchronize()  # must precede the barrier in the following calls
         statistics = [self.strategy.values[name] for name in self._statistics]
         if self.updater.synchronize([*statistics, *self.average.arrays.values()]):
             self.strategy.publish()
+        if self._synchronization.apply():
+            self.strategy.publish()
+
+    @contextmanager
+    def synchronized(self) -> Iterator[None]:
+        """Synchronises for the duration of the context. Afterwards each worker continues from its own weights."""
+        self.synchronize()
+        try:
+            yield
+        finally:
+            if self._synchronization.undo():
+                self.strategy.publish()
 
     def scalars(self) -> Dict[str, float]:
         """Returns values for loggers since the last call, by TensorBoard tag."""
-        return {**self.scaling.scalars(), **self.updater.scalars()}
+        return {**self.scaling.scalars(), **self.updater.scalars(), **self._synchronization.scalars()}
 
     def summary(self) -> Dict[str, float]:
-        """Returns values of the servers over the lifetime of this process, by TensorBoard tag."""
-        return {**self.updater.summary(), **self.strategy.remote.summary()}
+        """Returns values of servers and of local SGD over the lifetime of this process, by TensorBoard tag."""
+        return {**self.updater.summary(), **self.strategy.remote.summary(), **self._synchronization.scalars()}
 
     def wait_for_save(self) -> None:
         """Waits until worker 0 has written a checkpoint, if it reads state on servers while it writes. Collective."""

@@ -64,9 +64,21 @@ class Validator:
         if state.validated_step == state.step or self._data.val is None:
             return False
         state.validation_due = True  # stays True if an exception or a signal interrupts the evaluation
-        # If servers update, workers have different weights until they synchronise, and the next check compares the
-        # weights.
-        self._step.synchronize()
+        # Workers that take independent steps have different weights until they synchronise, and the next check compares
+        # the weights.
+        with self._step.synchronized():
+            if not self._measure(state, recorder, agreement, measured):
+                return False
+        self._actions.after_validation(state)  # with the live weights in place again
+        if should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
+            remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
+            if remark:
+                self._callbacks.notify("on_message", f"{remark}.")
+        return True
+
+    def _measure(self, state: TrainState, recorder: Recorder, agreement: Agreement, measured: LoopValues) -> bool:
+        """Evaluates with equal weights on all workers; arguments and result as for `validate`."""
+        assert self._data.val is not None
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
@@ -96,11 +108,6 @@ class Validator:
             self._callbacks.notify(
                 "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)
             )
-        self._actions.after_validation(state)  # with the live weights in place again
-        if should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
-            remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
-            if remark:
-                self._callbacks.notify("on_message", f"{remark}.")
         return True
 
     def _show_samples(self) -> List[Artifact]:
@@ -127,8 +134,8 @@ class Validator:
 
 
 def values_of_first(values: Dict[str, float], workers: Store) -> Dict[str, float]:
-    """Returns the values of rank 0 on all workers. They only differ if servers update. Collective."""
-    if not workers.servers_update or workers.world.size == 1:
+    """Returns the values of rank 0 on all workers. They only differ if workers take independent steps. Collective."""
+    if not workers.independent_steps or workers.world.size == 1:
         return values
     values = json.loads(workers.broadcast(json.dumps(values).encode() if workers.world.rank == 0 else None))
     return values

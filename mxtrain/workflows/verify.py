@@ -49,7 +49,7 @@ def verify(
 
 
 def refuse_updates_without_order(description: Description) -> None:
-    """Rejects asynchronous updates of several workers, whose order is not deterministic.
+    """Rejects asynchronous updates of several workers, whose order is not deterministic, and local SGD.
 
     Raises:
         ConfigError: the description has them.
@@ -59,4 +59,8 @@ def refuse_updates_without_order(description: Description) -> None:
             f"verify: cluster.workers={description.cluster.workers} with {description.kvstore.setting}: gradients are "
             "applied in the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the "
             "servers' arithmetic, or kvstore=dist_sync."
+        )
+    if description.kvstore.independent_steps:
+        raise ConfigError(
+            "verify: kvstore.sync_every trains each worker on its own, which one device does not compute. Leave it out."
         )

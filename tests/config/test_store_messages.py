@@ -75,7 +75,7 @@ def test_commands_name_the_store(describe_run: Any, refuse: Any) -> None:
 
 
 def test_warnings_name_the_store(describe_run: Any) -> None:
-    store, meter = SimpleNamespace(servers_update=True, world=World(0, 2)), SimpleNamespace(weighted=True)
+    store, meter = SimpleNamespace(independent_steps=True, world=World(0, 2)), SimpleNamespace(weighted=True)
     (warning,) = warnings_of(describe_run(OWN, TWO), 1000, 10, meter, store)
     assert OWN in warning and "dist_" not in warning
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, Callable, ClassVar, List, Sequence
 
 import numpy as np
 
 from mxtrain.kvstore.joined_store import JoinedStore
-from mxtrain.kvstore.spec import Joined
-from mxtrain.kvstore.store import Store
-from mxtrain.kvstore.world import ALONE, World
+from mxtrain.kvstore.spec import Summing
+from mxtrain.kvstore.world import World
 
 PATIENCE_S = 60
 
@@ -26,7 +26,8 @@ class Rendezvous:
     def sum(self, rank: int, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
         self._given[rank] = arrays
         self._barrier.wait(PATIENCE_S)
-        found = [np.sum(same, axis=0, dtype=same[0].dtype) for same in zip(*self._given)]
+        # Not np.sum, which adds to 0 and so makes -0.0 of all workers 0.0.
+        found = [functools.reduce(np.add, same) for same in zip(*self._given)]
         self._barrier.wait(PATIENCE_S)
         return found
 
@@ -64,11 +65,11 @@ class ThreadStore(JoinedStore):
             array[:] = total
 
 
-class Threads(Joined):
+class Threads(Summing):
     """The same for a description: `kvstore._target_=in_threads.Threads`. A test sets the rendezvous."""
 
     rendezvous: ClassVar[Rendezvous]
     van: ClassVar[str] = "zmq"
 
-    def build(self, world: World = ALONE) -> Store:
+    def connect(self, world: World) -> JoinedStore:
         return ThreadStore(world, self.rendezvous, compressor=self.build_compressor())

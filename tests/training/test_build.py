@@ -136,7 +136,7 @@ def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp
 
 @pytest.mark.slow
 def test_strategy_of_several_devices_on_one_is_reported(describe_run: Any) -> None:
-    meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(servers_update=False)
+    meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(independent_steps=False)
     for overrides, is_said in (
         (["parallel=data"], False),
         (["parallel.devices=cpu:1"], False),

@@ -15,8 +15,8 @@ from mxtrain.training.validation import values_of_first
 class Told(Store):
     """A worker that hears the values of rank 0."""
 
-    def __init__(self, rank: int, size: int, updates: bool) -> None:
-        self.world, self.servers_update, self.said = World(rank, size), updates, []
+    def __init__(self, rank: int, size: int, independent: bool) -> None:
+        self.world, self.independent_steps, self.said = World(rank, size), independent, []
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         self.said.append(blob)
@@ -24,8 +24,8 @@ class Told(Store):
 
 
 @pytest.mark.parametrize("rank, said", [(0, b'{"val/loss": 2.0}'), (1, None)])
-def test_values_equal_rank_0_if_servers_update(rank: int, said: Any) -> None:
-    store = Told(rank, 2, updates=True)
+def test_values_equal_rank_0_if_steps_are_independent(rank: int, said: Any) -> None:
+    store = Told(rank, 2, independent=True)
     assert values_of_first({"val/loss": 2.0}, store) == json.loads('{"val/loss": 1.0}') and store.said == [said]
 
 

@@ -1,0 +1,270 @@
+"""Local SGD between workers in threads, compared with NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Tuple
+
+import numpy as np
+import pytest
+from in_threads import Rendezvous, ThreadStore
+
+from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import CheckpointError
+from mxtrain.kvstore.compression import compressor_of
+from mxtrain.kvstore.local_sgd import LocalSGDStore, OuterOptimizer, gather_named
+from mxtrain.kvstore.reduction import Reduction
+
+WORKERS, EVERY, STEPS = 3, 3, 8
+SIZES = ((4, 4, 3), (1, 0, 0))
+"""Samples of each worker in a step; every fourth step is the short last batch of an epoch."""
+OUTER = {"average": OuterOptimizer(), "nesterov": OuterOptimizer(0.7, 0.9)}
+
+
+class Momentum:
+    """A worker's optimizer: w -= 0.1 v with v = 0.5 v + g."""
+
+    def __init__(self, weight: nd.NDArray):
+        self.weight, self.velocity = weight, nd.zeros_like(weight)
+
+    def update(self, gradient: nd.NDArray) -> None:
+        self.velocity[:] = 0.5 * self.velocity + gradient
+        self.weight -= 0.1 * self.velocity
+
+    def save_state(self) -> Tuple[Mapping[str, nd.NDArray], Mapping[str, Any]]:
+        return {"weight:0": self.velocity}, {"count": 1}
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any], source: str) -> None:
+        assert values == {"count": 1}
+        self.velocity[:] = arrays["weight:0"]
+
+
+class Worker:
+    """A weight and a statistic that a step changes by random numbers."""
+
+    def __init__(self, store: ThreadStore, outer: OuterOptimizer, every: int = EVERY):
+        self.rank = store.world.rank
+        self.values = {"weight": nd.ones((2, 3)), "running_mean": nd.zeros((2,))}
+        self.gradient, self.published = nd.zeros((2, 3)), 0
+        self.optimizer = Momentum(self.values["weight"])
+        self.store = LocalSGDStore(store, every, outer)
+        self.reductions = [Reduction("weight", [self.gradient], 0)]
+        self.local_sgd = self.store.build_synchronization(
+            self.values, self.reductions, ["running_mean"], self.optimizer, self.publish
+        )
+
+    def publish(self) -> None:
+        self.published += 1
+
+    def step(self, number: int) -> bool:
+        gradient, statistic = drawn(number, self.rank)
+        self.gradient[:] = gradient
+        self.values["running_mean"] += nd.array(statistic)
+        self.optimizer.update(self.gradient)
+        sizes = SIZES[number % 4 == 0]
+        return self.local_sgd.after_update(sizes[self.rank], sum(sizes))
+
+    def arrays(self) -> Dict[str, np.ndarray]:
+        arrays = {**self.values, "v": self.optimizer.velocity}
+        return {name: array.asnumpy() for name, array in arrays.items()}
+
+
+def drawn(step: int, rank: int) -> Tuple[np.ndarray, np.ndarray]:
+    random = np.random.RandomState(100 * step + rank)
+    return random.randn(2, 3), random.randn(2)
+
+
+def expected(outer: OuterOptimizer, steps: int) -> Tuple[List[Dict[str, np.ndarray]], Dict[str, np.ndarray]]:
+    """Returns the arrays of each worker after these steps in float64, and those of a synchronisation after them."""
+    weights, statistics = (np.stack([start] * WORKERS) for start in (np.ones((2, 3)), np.zeros(2)))
+    velocities, sizes = np.zeros_like(weights), np.zeros(WORKERS)
+    shared, outer_velocity = weights[0].copy(), np.zeros((2, 3))
+    for number in range(1, steps + 1):
+        for rank in range(WORKERS):
+            gradient, statistic = drawn(number, rank)
+            velocities[rank] = 0.5 * velocities[rank] + gradient
+            weights[rank] -= 0.1 * velocities[rank]
+            statistics[rank] += statistic
+        sizes += SIZES[number % 4 == 0]
+        factors = sizes / sizes.sum()
+        gradient = np.tensordot(factors, shared - weights, 1)
+        next_velocity = outer.momentum * outer_velocity + gradient
+        synchronised = {
+            "weight": shared - outer.lr * (gradient + outer.momentum * next_velocity),
+            "running_mean": factors @ statistics,
+        }
+        if number % EVERY == 0:
+            shared, outer_velocity = synchronised["weight"], next_velocity
+            weights[:], statistics[:], sizes[:] = shared, synchronised["running_mean"], 0
+    arrays = [{"weight": w, "running_mean": s, "v": v} for w, s, v in zip(weights, statistics, velocities)]
+    return arrays, synchronised
+
+
+def run_workers(work: Any, count: int = WORKERS, **options: Any) -> List[Any]:
+    rendezvous = Rendezvous(count)
+    return rendezvous.run(lambda world: work(ThreadStore(world, rendezvous, **options)))
+
+
+def assert_close(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+    assert set(found) == set(wanted)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("way", list(OUTER))
+def test_weights_and_statistics_equal_those_of_numpy(way: str) -> None:
+    def work(store: ThreadStore) -> Any:
+        worker, found = Worker(store, OUTER[way]), []
+        for number in range(1, STEPS + 1):
+            synchronised = worker.step(number)
+            arrays = worker.arrays()
+            worker.local_sgd.apply()
+            found.append((synchronised, arrays, worker.arrays()))
+            worker.local_sgd.undo()
+            np.testing.assert_array_equal(worker.arrays()["weight"], arrays["weight"])
+        return found
+
+    for rank, found in enumerate(run_workers(work)):
+        assert [synchronised for synchronised, _, _ in found] == [n % EVERY == 0 for n in range(1, STEPS + 1)]
+        for number, (synchronised, arrays, applied) in enumerate(found, start=1):
+            wanted, wanted_applied = expected(OUTER[way], number)
+            assert_close(arrays, wanted[rank])
+            shown = arrays if synchronised else applied  # nothing is applied just after a synchronisation
+            if not synchronised:
+                assert_close(shown, {**wanted_applied, "v": wanted[rank]["v"]})
+
+
+def test_nesterov_is_that_of_pytorch() -> None:
+    """Numbers of torch.optim.SGD([1.], lr=0.7, momentum=0.9, nesterov=True) with the gradients 1 and -0.5."""
+    weight, velocity = nd.ones((1,)), nd.zeros((1,))
+    for gradient, wanted in ((1.0, -0.33), (-0.5, -0.232)):
+        weight, velocity = OUTER["nesterov"].step(weight, nd.array([gradient]), velocity)
+        np.testing.assert_allclose(weight.asnumpy(), [wanted], rtol=1e-5)
+
+
+@pytest.mark.parametrize("at", range(1, EVERY + 2))
+@pytest.mark.parametrize("way", list(OUTER))
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(way: str, at: int) -> None:
+    def unbroken(store: ThreadStore) -> Any:
+        worker, saved = Worker(store, OUTER[way]), None
+        for number in range(1, STEPS + 1):
+            worker.step(number)
+            if number == at:
+                worker.local_sgd.apply()  # as a checkpoint does, which holds these weights as the model
+                arrays, values = worker.local_sgd.save_state()
+                saved = {name: array.asnumpy() for name, array in worker.values.items()}, dict(arrays), values
+                saved = (*saved, worker.optimizer.velocity.asnumpy())
+                worker.local_sgd.undo()
+        return saved, worker.arrays()
+
+    whole = run_workers(unbroken)
+    model, arrays, values, velocity = whole[0][0]
+    assert values["count"] == at % EVERY and [name for name in arrays if ":2" in name]
+    assert not whole[1][0][1] or all(":" not in name for name in whole[1][0][1])  # rank 0 alone writes
+
+    def resumed(store: ThreadStore) -> Any:
+        worker = Worker(store, OUTER[way])
+        for name, array in model.items():
+            worker.values[name][:] = array
+        worker.optimizer.velocity[:] = velocity
+        worker.local_sgd.load_state(arrays, values, "step-1")
+        for number in range(at + 1, STEPS + 1):
+            worker.step(number)
+        assert worker.published == (at % EVERY > 0)  # replicas must get the weights that only this worker had
+        return worker.arrays()
+
+    for (_, wanted), found in zip(whole, run_workers(resumed)):
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_another_number_of_workers_goes_on_from_the_synchronised_weights() -> None:
+    def work(store: ThreadStore) -> Any:
+        worker = Worker(store, OUTER["average"])
+        worker.step(1)
+        arrays, values = worker.local_sgd.save_state()
+        return dict(arrays), values
+
+    arrays, values = run_workers(work)[0]
+
+    def fewer(store: ThreadStore) -> Any:
+        worker = Worker(store, OUTER["average"])
+        worker.values["weight"][:] = 5
+        worker.local_sgd.load_state(arrays, values, "step-1")
+        done = [worker.step(number) for number in range(2, 2 + EVERY)]
+        return done, worker.values["weight"].asnumpy()
+
+    (done, weight), (_, other) = run_workers(fewer, 2)
+    assert done == [False, False, True] and abs(weight - 5).max() < 1
+    np.testing.assert_array_equal(weight, other)
+
+
+def test_a_shorter_interval_than_has_passed_is_refused() -> None:
+    def work(store: ThreadStore) -> Any:
+        worker = Worker(store, OUTER["average"])
+        worker.step(1), worker.step(2)
+        arrays, values = worker.local_sgd.save_state()
+        with pytest.raises(CheckpointError, match="2 steps after a synchronisation, and kvstore.sync_every is 2 now"):
+            Worker(store, OUTER["average"], every=2).local_sgd.load_state(arrays, values, "step-2")
+        return True
+
+    assert run_workers(work, 1) == [True]
+
+
+def test_compression_carries_what_it_left_out_into_the_next_synchronisation() -> None:
+    """One worker of which the others had seven of eleven samples."""
+    build = compressor_of("2bit", threshold=0.25)
+
+    def work(store: ThreadStore) -> Any:
+        worker, found = Worker(store, OUTER["average"], every=1), []
+        for number in range(1, 4):
+            before = worker.values["weight"].asnumpy()
+            worker.step(number)
+            found.append(before - worker.values["weight"].asnumpy())
+        residual = worker.store.residuals(worker.reductions)
+        worker.store.restore_residuals(worker.reductions, residual)
+        return found, residual, worker.local_sgd.scalars(), worker.optimizer.velocity.asnumpy()
+
+    ((changes, residual, scalars, _),) = run_workers(work, 1, compressor=build)
+    assert {abs(value).round(5) for change in changes for value in change.ravel()} <= {0.0, 0.25}
+    wanted, velocity = 0.0, np.zeros((2, 3))
+    for number in range(1, 4):
+        velocity = 0.5 * velocity + drawn(number, 0)[0]
+        wanted = wanted + SIZES[0][0] / sum(SIZES[0]) * 0.1 * velocity
+    np.testing.assert_allclose(sum(changes) + residual["weight:0"], wanted, atol=1e-5)
+    assert 0 < scalars["perf/sync_sent_MB"] < 3 * 4 * (6 + 2) / 1e6 + 1e-9
+
+
+def test_gathered_arrays_have_the_bits_of_their_worker() -> None:
+    special = np.array([-0.0, 0.0, np.inf, np.nan, 1e-45, -1.5], np.float32)
+
+    def work(store: ThreadStore) -> Any:
+        own = {"a": special * np.float32(store.world.rank + 1), "b": np.ones((1, 2), np.float16)}
+        return gather_named(store, "optimizer", own, [0, 2])
+
+    first, *others = run_workers(work)
+    assert others == [{}, {}] and set(first) == {f"optimizer/{name}:{rank}" for name in "ab" for rank in (0, 2)}
+    for rank in (0, 2):
+        assert first[f"optimizer/a:{rank}"].tobytes() == (special * (rank + 1)).astype(np.float32).tobytes()
+        assert first[f"optimizer/b:{rank}"].dtype == np.float16 and first[f"optimizer/b:{rank}"].shape == (1, 2)
+
+
+def test_the_owner_of_a_parameter_synchronises_it() -> None:
+    def work(store: ThreadStore) -> Any:
+        weight = nd.full((2,), store.world.rank, ctx=mx.cpu(1))
+        one = Reduction("weight", [nd.full((2,), 7, ctx=mx.cpu(device)) for device in range(2)], 1)
+        whole = LocalSGDStore(store, 1, OuterOptimizer())
+        local_sgd = whole.build_synchronization({"weight": weight}, [one], [], Momentum(weight), lambda: None)
+        weight[:] = store.world.rank + 3
+        local_sgd.after_update(1, 3)
+        return one.replicas[0].asnumpy().tolist(), one.replicas[1].asnumpy().tolist()
+
+    assert run_workers(work) == [([7.0, 7.0], [-3.0, -3.0])] * 3  # only the owner's gradient is written
+
+
+def test_gradients_of_replicas_are_summed_within_the_worker() -> None:
+    def work(store: ThreadStore) -> Any:
+        one = Reduction("weight", [nd.ones((2,), ctx=mx.cpu(device)) for device in range(2)], 1)
+        LocalSGDStore(store, 5, OuterOptimizer()).reduce([one])
+        return one.replicas[1].asnumpy().tolist()
+
+    assert run_workers(work) == [[2.0, 2.0]] * 3
