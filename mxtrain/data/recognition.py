@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import json
 import os
 import shlex
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,9 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from mxtrain.data.checking.problems import Findings, Problem
-from mxtrain.data.loading.dataset_files import open_regular, prefix_length, require_exists, walk
+from mxtrain.data.loading.dataset_files import GZIP_MAGIC, open_regular, prefix_length, require_exists, walk
 from mxtrain.data.loading.file_patterns import shard_pattern
 from mxtrain.data.loading.split_folders import WORDS, parse_name
+from mxtrain.data.table.cell_text import text_of
 from mxtrain.errors import ConfigError, DataError, list_override, path_override
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
@@ -28,6 +31,8 @@ MAX_READ = 1000
 """Number of files of an extension whose beginnings are read: the ones nearest to the root. Others count as empty."""
 MAX_JSON_BYTES = 64 << 20
 """Largest JSON file that is read as a whole to recognise its format."""
+MAX_ROWS = 100
+"""Number of the first lines, or rows of Parquet, that are looked at."""
 MAX_CLASS_NUMBERS = 20
 """Largest number of distinct whole numbers in the first rows of a column that seem to be numbers of classes."""
 VOLUMES = (".nii", ".nii.gz")
@@ -176,20 +181,22 @@ class FileTree:
         return str(self.root) if self.is_file else self.path
 
     def text(self, name: str) -> str:
-        """Returns the beginning of a text file; empty if it cannot be read or is no text, or if there are `MAX_READ`
-        files of its extension nearer to the root."""
+        """Returns the beginning of a text file, which may be packed by gzip; empty if it cannot be read or is no text,
+        or if there are `MAX_READ` files of its extension nearer to the root."""
         if name not in self._readable:
             return ""
         if name not in self._texts:
             try:
                 with open_regular(self.root / name) as (file, _):
                     content = file.read(HEAD_BYTES)
+                if content[:2] == GZIP_MAGIC:
+                    content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, HEAD_BYTES)
                 self._texts[name] = "" if b"\0" in content else content.decode("utf-8-sig", "replace")
-            except DataError:
+            except (DataError, zlib.error):
                 self._texts[name] = ""
         return self._texts[name]
 
-    def lines(self, name: str, count: int = 100) -> List[str]:
+    def lines(self, name: str, count: int = MAX_ROWS) -> List[str]:
         """Returns the first lines of a text file that are not blank; the last one may be cut off."""
         return [line for line in split_lines(self.text(name)) if line.strip()][:count]
 
@@ -225,12 +232,14 @@ class FileTree:
         return [cell.strip(' "\r\n') for cell in lines[0].split(separator)] if lines else []
 
     def cells(self, name: str, column: str) -> List[str]:
-        """Returns the first cells of a column of a table in CSV, TSV or JSON lines, with a header or keys; empty for
-        other files."""
+        """Returns the first cells of a column of a table in CSV, TSV or JSON lines, with a header or keys, or of
+        Parquet; empty for other files."""
+        if name.lower().endswith(".parquet"):
+            return [cell for (cell,) in self._parquet_rows(name, [column])]
         if name.lower().endswith(".jsonl"):
             rows = [_parsed(line) for line in self.lines(name)[:-1] or self.lines(name)]
             return [str(row[column]) for row in rows if isinstance(row, dict) and column in row]
-        if column not in self.columns(name) or name.lower().endswith(".parquet"):
+        if column not in self.columns(name):
             return []
         index, separator = self.columns(name).index(column), "\t" if name.lower().endswith(".tsv") else ","
         try:
@@ -238,6 +247,27 @@ class FileTree:
         except csv.Error:
             return []
         return [row[index].strip() for row in rows if len(row) > index]
+
+    def first_row(self, name: str) -> Dict[str, str]:
+        """Returns the cells of the first row of a table by name of the column, as in `cells`; empty if it has none."""
+        names, ending = self.columns(name), ending_of(name)
+        if ending == ".parquet":
+            return next((dict(zip(names, row)) for row in self._parquet_rows(name, names)), {})
+        if ending == ".jsonl":
+            row = self.json(name)
+            cells = {key: text_of(value) for key, value in row.items()} if isinstance(row, dict) else {}
+            return {key: cell for key, cell in cells.items() if isinstance(cell, str)}
+        parts = next(csv.reader(self.lines(name, 2)[1:], delimiter="\t" if ending == ".tsv" else ","), [])
+        return dict(zip(names, parts)) if len(parts) == len(names) else {}
+
+    def _parquet_rows(self, name: str, columns: Sequence[str]) -> List[Sequence[str]]:
+        from mxtrain.data.table.columns import stream_rows
+
+        try:
+            rows = itertools.islice(stream_rows(self.root / name, columns, True, null=""), MAX_ROWS)
+            return [[str(cell) for cell in row] for _, row in rows]
+        except (DataError, ConfigError):  # as where pyarrow is not installed, or cells are lists
+            return []
 
     def holds_numbers(self, name: str, column: str) -> bool:
         """Returns True if the first cells of a column of a table seem to be measured, and not to number classes."""

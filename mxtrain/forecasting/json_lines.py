@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import pydantic
 
@@ -17,7 +17,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.exported_data import DatasetExport
 from mxtrain.data.loading.text_stream import open_text
 from mxtrain.data.predict_inputs import rows_from
-from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.columns import require_file
 from mxtrain.errors import DataError
@@ -38,7 +38,7 @@ class DeepARLines(SeriesDataset):
     "dynamic_feat": [[...]]}`, perhaps with an `item_id`."""
 
     path: PathText = "data/series.jsonl"
-    """File of lines, .json, .jsonl or .jsonl.gz."""
+    """File of lines, .json, .jsonl, .json.gz or .jsonl.gz."""
     frequency: Optional[str] = None
     """Distance of the values, which the lines do not say and which must be given: s, min, h, D, B (business days), W,
     M, Q, Y or step, with a number in front, such as 15min."""
@@ -48,16 +48,16 @@ class DeepARLines(SeriesDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        for name in files.find(".jsonl", ".json"):
+        for name in files.find(".jsonl", ".json", ".jsonl.gz", ".json.gz"):
             lines = files.lines(name, 1)
             try:
                 value = parse_json(lines[0], allow_nan=True) if lines else None
             except JsonTextError:
                 continue
             if isinstance(value, dict) and "start" in value and isinstance(value.get("target"), list):
-                form = "DeepAR's lines of JSON"
-                settings = {"path": files.typed(name)}
-                return Recognised(form, settings, "", Certainty.SURE, asks=("dataset.frequency=FREQUENCY",))
+                form, settings = "DeepAR's lines of JSON", {"path": files.typed(name), **_gluonts_settings(files)}
+                asks = () if "frequency" in settings else ("dataset.frequency=FREQUENCY",)
+                return Recognised(form, settings, "", Certainty.SURE, asks=asks)
         return None
 
     @pydantic.model_validator(mode="after")
@@ -112,6 +112,23 @@ class DeepARLines(SeriesDataset):
     def exported(self, signature: Signature) -> DatasetExport:
         """See `BaseDataset.exported`: how the start is read."""
         return DatasetExport(signature.exported_reader, {"time_format": self.time_format})
+
+
+def _gluonts_settings(files: FileTree) -> Dict[str, Setting]:
+    """Returns the frequency and the horizon in the metadata that GluonTS writes beside train/data.json.gz; nothing if
+    there are none."""
+    metadata = next((files.json(name) for name in files.named("metadata.json")), None)
+    settings: Dict[str, Setting] = {}
+    if isinstance(metadata, dict):
+        try:
+            parse_frequency(str(metadata.get("freq")))
+        except ValueError:
+            return {}
+        settings["frequency"] = metadata["freq"]
+        horizon = metadata.get("prediction_length")
+        if isinstance(horizon, int) and horizon > 0:
+            settings["horizon"] = horizon
+    return settings
 
 
 def read_deepar_lines(

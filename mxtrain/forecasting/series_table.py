@@ -5,7 +5,6 @@ Legend: N series, T steps, R rows.
 
 from __future__ import annotations
 
-import csv
 import logging
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence
 
@@ -21,12 +20,12 @@ from mxtrain.data.checking.problems import (
     Problem,
 )
 from mxtrain.data.exported_data import DatasetExport
+from mxtrain.data.loading.dataset_files import list_first
 from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.data.loading.uniform_hash import uniform_rows
 from mxtrain.data.predict_inputs import rows_from
 from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.signature import Signature
-from mxtrain.data.table.cell_text import text_of
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import guess_kinds
 from mxtrain.data.table.columns import (
@@ -122,10 +121,10 @@ class SeriesTable(SeriesDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        for name in files.find(".csv", ".tsv", ".jsonl"):
+        for name in files.find(".csv", ".tsv", ".jsonl", ".parquet"):
             names = files.columns(name)
             time, target, item = (usual_column(kind, names) for kind in ("time", "target", "item"))
-            cells = _first_cells(files, name, names)
+            cells = files.first_row(name)
             if time is None or not cells or parse_times([cells.get(time, "")])[2]:
                 continue
             settings = {"path": files.typed(name)}
@@ -173,7 +172,7 @@ class SeriesTable(SeriesDataset):
         if self.path is None:
             return ReadSeries(generate_demand(self.split_seed))
         columns = self._find_columns(self.path)
-        log.info("%s", _say_columns(self.path, columns))
+        log.info("%s", _say_columns(self.path, columns, names_of_columns(self.path)))
         return self._read_file(self.path, columns, findings)
 
     def read_inputs(self, path: str, signature: SeriesSignature) -> ReadSeries:
@@ -321,18 +320,6 @@ class SeriesTable(SeriesDataset):
         return DatasetExport(signature.exported_reader, {name: getattr(self, name) for name in names})
 
 
-def _first_cells(files: FileTree, name: str, names: Sequence[str]) -> Dict[str, str]:
-    """Returns the cells of the first row of a table by name of the column; empty if it has none."""
-    if name.lower().endswith(".jsonl"):
-        row = files.json(name)
-        cells = {key: text_of(value) for key, value in row.items()} if isinstance(row, dict) else {}
-        return {key: cell for key, cell in cells.items() if isinstance(cell, str)}
-    lines = files.lines(name, 2)
-    separator = "\t" if name.lower().endswith(".tsv") else ","
-    parts = next(csv.reader(lines[1:], delimiter=separator), [])
-    return dict(zip(names, parts)) if len(parts) == len(names) else {}
-
-
 def holds_series(path: str) -> bool:
     """Returns True if the first line of a file of JSON lines is a series with its values, not a row of a table."""
     require_file(path)
@@ -345,14 +332,23 @@ def holds_series(path: str) -> bool:
     return isinstance(value, dict) and isinstance(value.get("target"), list)
 
 
-def _say_columns(path: str, columns: SeriesColumns) -> str:
+def _say_columns(path: str, columns: SeriesColumns, names: Sequence[str]) -> str:
+    """Returns a sentence about the columns that are read, and those that are not.
+
+    Args:
+        path: path of the table.
+        columns: columns that are read.
+        names: all columns of the table.
+    """
+    unread = [name for name in names if name not in columns.names]
+    rest = f" Not read: {list_first(unread)} (dataset.known, observed or static)." if unread else ""
     if columns.form == WIDE:
         return (
             f"{path}: wide form, the time is '{columns.time}', and each of {len(columns.series)} columns is a series: "
-            f"{', '.join(columns.series[:5])}{', ...' if len(columns.series) > 5 else ''}."
+            f"{', '.join(columns.series[:5])}{', ...' if len(columns.series) > 5 else ''}.{rest}"
         )
     item = "one series" if columns.item is None else f"the item is '{columns.item}'"
-    return f"{path}: long form, {item}, the time is '{columns.time}', the value is '{columns.target}'."
+    return f"{path}: long form, {item}, the time is '{columns.time}', the value is '{columns.target}'.{rest}"
 
 
 def generate_demand(seed: int) -> SeriesSet:

@@ -59,6 +59,12 @@ def test_long_and_wide_forms_are_the_same_series(tmp_path: Path, caplog: Any) ->
     assert "wide form, the time is 'date', and each of 2 columns is a series: a, bb." in caplog.text
 
 
+def test_columns_that_are_not_read_are_named(tmp_path: Path, caplog: Any) -> None:
+    caplog.set_level(logging.INFO, "mxtrain")
+    found(table(tmp_path / "a.csv", [LONG[0] + ",price,region", *(f"{row},1,n" for row in LONG[1:])], known=["price"]))
+    assert "the value is 'target'. Not read: region (dataset.known, observed or static)." in caplog.text
+
+
 def test_parquet_and_json_lines_are_read(tmp_path: Path) -> None:
     rows = [dict(zip(LONG[0].split(","), row.split(","))) for row in LONG[1:]]
     columns: Dict[str, List[Any]] = {name: [row[name] for row in rows] for name in rows[0]}

@@ -103,6 +103,8 @@ REFUSED: Dict[str, Tuple[str, Any, str]] = {
     "NaN of pandas": ("a.jsonl", '{"sentence": NaN, "label": 1}\n', "line 1: 'sentence' is null"),
     "a key twice": ("a.jsonl", '{"sentence": "a", "label": 1, "label": 0}\n', 'line 1.*the key "label" twice'),
     "UTF-16 without a mark": ("a.csv", "sentence,label\na,1\n".encode("utf-16-le"), "is in UTF-16LE, not UTF-8.*iconv"),
+    "Parquet": ("a.csv", b"PAR1\x15\x04\xd7", "is a Parquet file, not a text"),
+    "Feather": ("a.csv", b"ARROW1\x00\x00", "is an Arrow file .Feather., not a text"),
     "a workbook": ("a.csv", b"PK\x03\x04\x14\x00", "is an archive .ZIP, as .xlsx"),
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from boxed_files import draw, voc_xml, write_coco, write_list, write_voc
 from PIL import Image
@@ -367,6 +369,48 @@ def test_each_file_of_a_large_folder_is_looked_at_once(tmp_path: Path) -> None:
     begin_s = time.process_time()
     assert own_classes("dataset")["parallel_text"].recognise(files) is None  # type: ignore[attr-defined]
     assert time.process_time() - begin_s < 20  # comparing all pairs of names takes a quarter of an hour
+
+
+def test_tables_in_parquet_are_recognised_by_their_cells(here: Path) -> None:
+    texts = pyarrow.table({"review": ["a", "b"], "stars": [4.5, 1.25]})
+    long = pyarrow.table({"item_id": ["a"], "timestamp": [np.datetime64("2024-01-01", "ms")], "target": [None]})
+    wide = pyarrow.table({"date": [np.datetime64("2024-01-01", "ms")], "a": [1.0], "b": [2]})
+    lists = pyarrow.table({"start": ["2024-01-01"], "target": [[1.0, 2.0]]})
+    for table, expected in ((texts, "regression"), (long, "forecasting"), (wide, "forecasting"), (lists, "")):
+        pyarrow.parquet.write_table(table, here / "a.parquet")
+        found = recognise_all(own_classes("dataset"), FileTree("a.parquet"))
+        assert {found[name].task for name in ("text", "time_series") if name in found} == ({expected} - {""})
+
+
+def test_series_of_gluonts_are_recognised_with_their_frequency(here: Path) -> None:
+    line = '{"start": "2024-01-01", "target": [1.0, 2.0], "item_id": "a"}\n'
+    for name in ("train", "test"):
+        (here / name).mkdir()
+        (here / name / "data.json.gz").write_bytes(gzip.compress(line.encode()))
+    for metadata, settings in (
+        ('{"freq": "D", "prediction_length": 14}', {"frequency": "D", "horizon": 14}),
+        ('{"freq": "D", "prediction_length": null}', {"frequency": "D"}),
+        ('{"freq": "fortnight", "prediction_length": 14}', {}),
+        ("[]", {}),
+    ):
+        write(here, **{"metadata.json": metadata})
+        guess = recognise_all(own_classes("dataset"), FileTree("."))["deepar_lines"]
+        assert guess.settings == {"path": "./test/data.json.gz", **settings}
+        assert guess.asks == (() if settings else ("dataset.frequency=FREQUENCY",))
+
+
+def test_damaged_gzip_files_are_not_recognised(here: Path) -> None:
+    (here / "a.json.gz").write_bytes(b"\x1f\x8b\x00\x00")
+    assert recognise_all(own_classes("dataset"), FileTree("a.json.gz")) == {}
+
+
+def test_a_table_alone_is_recognised_by_the_images_beside_it(here: Path) -> None:
+    draw(here / "photos" / "1.png", (8, 8))
+    for cell, expected in (("photos/1.png", ["image_table"]), ("photos/2.png", []), ("photos", [])):
+        write(here, **{"a.csv": f"image,age\n{cell},31.5\n"})
+        assert [
+            name for name in recognise_all(own_classes("dataset"), FileTree("a.csv")) if "image" in name
+        ] == expected
 
 
 def test_times_of_interactions_are_offered(tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 GZIP_MAGIC = b"\x1f\x8b"
 """The first bytes of gzip files."""
 _ARCHIVE = b"PK\x03\x04"
+_TABLE_FORMATS = {
+    b"PAR1": "a Parquet file, not a text. Datasets that read Parquet do so if the name ends in .parquet.",
+    b"ARRO": "an Arrow file (Feather), not a text. Write it as Parquet or CSV.",
+}
+"""First four bytes of a binary table -> what it is, and what to do."""
 
 
 def file_error(path: object, error: OSError, verb: str = "read") -> DataError:
@@ -158,7 +163,7 @@ def refuse_non_text(path: AnyPath, begin: bytes) -> None:
     Without this check the message would advise to correct single lines.
 
     Raises:
-        DataError: the file is UTF-16, compressed or an archive; the message says what to type.
+        DataError: the file is UTF-16, compressed, an archive or a binary table; the message says what to type.
     """
     if begin[:2] in BOMS:
         raise DataError(f"{path} is in {BOMS[begin[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
@@ -172,6 +177,8 @@ def refuse_non_text(path: AnyPath, begin: bytes) -> None:
         raise DataError(
             f"{path} is an archive (ZIP, as .xlsx and .docx are), not a text. Unpack it, or save a table as CSV UTF-8."
         )
+    if begin in _TABLE_FORMATS:
+        raise DataError(f"{path} is {_TABLE_FORMATS[begin]}")
 
 
 def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem]:

@@ -37,12 +37,12 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, as_posix, refuse_shared
 from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.loading.sampling import class_labels
-from mxtrain.data.recognition import FileTree, Recognised
+from mxtrain.data.recognition import IMAGES, FileTree, Recognised
 from mxtrain.data.sample_weights import SETTING, WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Source, Splits
 from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO, USUAL_COLUMNS
-from mxtrain.data.table.columns import names_of_columns, read_columns, require_column
+from mxtrain.data.table.columns import TABLES, names_of_columns, read_columns, require_column
 from mxtrain.data.table.number_columns import usual_column
 from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.weights import WeightedRows
@@ -63,6 +63,13 @@ from mxtrain.vision.images.volume_settings import VolumeSettings
 
 _IMAGE_COLUMNS = {"image", "file", "filename", "file_name", "path", "image_path", "image_name"}
 """Names of columns by which `data guess` recognises a table of images."""
+
+
+def _names_an_image(files: FileTree, name: str) -> bool:
+    """Returns True if the first row of a table names an image beside it."""
+    row = files.first_row(name)
+    image = next((row[column] for column in row if column in _IMAGE_COLUMNS), "")
+    return image.lower().endswith(IMAGES) and (files.root / image).is_file()
 
 
 class TargetFiles(ImageFiles):
@@ -138,8 +145,10 @@ class ImageTable(WeightedRows, VolumeSettings, DecodedDataset, WeightedDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        tables = [name for name in files.find(".csv", ".tsv", ".jsonl") if _IMAGE_COLUMNS & set(files.columns(name))]
-        settings = files.typed_splits(tables) if files.images else {}
+        tables = [name for name in files.find(*TABLES) if _IMAGE_COLUMNS & set(files.columns(name))]
+        # Images lie beside a table that is given alone.
+        has_images = bool(files.images) or files.is_file and any(_names_an_image(files, name) for name in tables)
+        settings = files.typed_splits(tables) if has_images else {}
         columns = files.columns(files.by_split(tables)["train"]) if settings else []
         if len(columns) < 2:
             return None
