@@ -155,6 +155,31 @@ class BitsPerByte(TokenMetric):
         return ratio(sums[0] / math.log(2), sums[2])
 
 
+class ExpertBalance(Metric):
+    """Evenness of the load of experts in a window of tokens, from 1 (all experts get equally many tokens) down to
+    experts_per_token / experts (all tokens go to the same ones); the mean over layers and windows.
+
+    It is (sum of loads)^2 / (E * sum of squared loads), Jain's fairness index. The network's second output is the
+    number of tokens of each expert, (B, layers, E). Source: Jain et al., DEC-TR-301 (1984), equation 1.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    takes: ClassVar[Takes] = Takes(Tokens)
+
+    def size(self, num_classes: int) -> int:
+        return 2
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        load_BLE = outputs[1]
+        squares_BL = F.mean(F.square(load_BLE), axis=-1)
+        has_tokens_BL = squares_BL > 0
+        evenness_BL = F.square(F.mean(load_BLE, axis=-1)) / (squares_BL + (1 - has_tokens_BL))
+        return F.concat(F.sum(evenness_BL).reshape((1,)), F.sum(has_tokens_BL).reshape((1,)), dim=0)
+
+    def value(self, sums: np.ndarray, count: float) -> float:
+        return ratio(sums[0], sums[1])
+
+
 class BrierError(Metric):
     """Base class of mean errors of the predicted probabilities against the one-hot label, over samples and classes."""
 

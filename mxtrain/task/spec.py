@@ -159,7 +159,8 @@ class Task(Spec):
         from mxtrain.metric.meter import Meter, MeterOutputs
 
         outputs = MeterOutputs(len(self.output_shapes(description, signature)), scale=self.output_scale(signature))
-        return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
+        metrics = self.metrics(description, signature)
+        return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
 
     def output_scale(self, signature: Signature) -> Tuple[float, float]:
         """Returns mean and standard deviation that convert outputs to the unit of the targets."""

@@ -69,8 +69,8 @@ class TokenCrossEntropy(FunctionLoss):
     weighted: ClassVar[bool] = True
 
     def used(self, *arrays: Array) -> Sequence[Array]:
-        """Leaves out arrays that only metrics read."""
-        return arrays[:2]
+        """Leaves out arrays that only metrics read: further outputs, and the last target."""
+        return arrays[0], arrays[-2]
 
     def compute(self, F: OperatorModule, loss_BT: Array, label_BT: Array) -> Tuple[Array, Array]:
         """Returns the sum over each sample's tokens, (B,), and their number, (B,).

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Optional
+from typing import TYPE_CHECKING, ClassVar, List, Optional
 
 import pydantic
 from typing_extensions import Self
 
 from mxtrain.model.spec import Model, missing_method
 from mxtrain.text.kinds import Texts
-from mxtrain.types import PathText, Shapes
+from mxtrain.types import PathText, Shape, Shapes
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
@@ -94,6 +94,10 @@ class TextModel(Model):
             vocab_size: number of tokens; their ids are 0 to `vocab_size` - 1.
         """
         raise missing_method(self, "build_text")
+
+    def statistics_shapes(self) -> List[Shape]:
+        """Returns the shapes, for one sample, of outputs after the first that only metrics and reports read."""
+        return []
 
     def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """Returns the network that scores each token, (B, T, num_classes), uninitialized; arguments as in `build_text`.

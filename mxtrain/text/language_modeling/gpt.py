@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Union
 
 import pydantic
 
@@ -10,7 +10,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.networks.layers import Gelu
 from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.model import TextModel
-from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, Shape, Shapes, shapes_of
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
@@ -56,6 +56,15 @@ class Gpt(TextModel):
     gelu: Gelu = "erf"
     """Form of GELU: tanh = approximation of GPT-2, for published weights; erf = exact. `model=gpt` sets tanh; the
     default erf is for runs of earlier versions."""
+    experts: NonNegative = 0
+    """Experts of each layer: feed-forward sublayers of which a router chooses some for each token (a sparsely gated
+    mixture of experts); 0 = one feed-forward sublayer for all tokens."""
+    experts_per_token: Positive = 2
+    """Experts that process each token (top-k routing), weighted by their probabilities divided by the sum of these. No
+    token is dropped."""
+    load_balancing: NonNegativeFloat = 0.01
+    """Coefficient of the load-balancing loss, which is 1 in each layer if all experts get equally many tokens of each
+    window. It is trained on, but is not part of train/loss."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
     """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
     vocabulary."""
@@ -72,6 +81,20 @@ class Gpt(TextModel):
                 f"num_heads must divide units, but {sizes['units']} / {sizes['num_heads']} is no whole number"
             )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_experts(self) -> Gpt:
+        if self.experts == 1:
+            raise ValueError("experts=1 leaves the router no choice. Type experts=0, or 2 or more")
+        if self.experts and self.experts_per_token > self.experts:
+            raise ValueError(f"experts_per_token={self.experts_per_token} is more than experts={self.experts}")
+        for name in ("experts_per_token", "load_balancing"):
+            if not self.experts and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} needs experts, and experts=0. Type model.experts=8, or leave {name} out")
+        return self
+
+    def statistics_shapes(self) -> List[Shape]:
+        return [(self.sizes(1)["num_layers"], self.experts)] if self.experts else []
 
     def sizes(self, length: int) -> Dict[str, int]:
         """Returns the numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
@@ -93,6 +116,13 @@ class Gpt(TextModel):
                 f"dataset.max_length={length}: the network takes at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={length}."
             )
-        gpt_sizes = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
+        gpt_sizes = gpt.GptSizes(
+            **sizes,
+            dropout=self.dropout,
+            gelu=self.gelu,
+            num_experts=self.experts,
+            experts_per_token=self.experts_per_token,
+            load_balancing=self.load_balancing,
+        )
         chunks = num_chunks(self.output_chunks, length, vocab_size)
         return gpt.GptNetwork(vocab_size, length, gpt_sizes, chunks, prefix="")

@@ -40,6 +40,7 @@ class LanguageReport(Report):
     def __init__(self, description: RunParts, signature: Signature, source: object, sizes: Sequence[int]) -> None:
         self._description, self._signature, self._source, self._sizes = description, signature, source, sizes
         self._sums: List[NDArray] = []
+        self._loads: List[NDArray] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         """See `Report`."""
@@ -47,12 +48,22 @@ class LanguageReport(Report):
 
         label_BT, bytes_B = batch.targets
         self._sums.append(nd.stack(outputs[0].sum(), (label_BT >= 0).sum(), bytes_B.sum(), axis=0).reshape((3,)))
+        self._loads += [load_BLE.sum(axis=0) for load_BLE in outputs[1:]]
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
         total, count, size = np.sum([sums.asnumpy().astype(np.float64) for sums in self._sums], axis=0)
         rows = [("this network", *_figures(total, count, size)), *self._ngram_rows()]
-        return [Table("language_models", HEADER, rows)]
+        return [Table("language_models", HEADER, rows), *self._expert_tables()]
+
+    def _expert_tables(self) -> List[Table]:
+        """Returns the share of the tokens that each expert of each layer gets; none for a network without experts."""
+        if not self._loads:
+            return []
+        load_LE = np.sum([load_LE.asnumpy().astype(np.float64) for load_LE in self._loads], axis=0)
+        share_LE = load_LE / np.maximum(load_LE.sum(axis=1, keepdims=True), 1)
+        header = ("layer", *(f"expert {number}" for number in range(load_LE.shape[1])))
+        return [Table("experts", header, [(n, *map(float, row.round(4))) for n, row in enumerate(share_LE)])]
 
     def _ngram_rows(self) -> List[Tuple[Union[str, float], ...]]:
         config = TextSignature.cast(self._signature).tokenizer_config

@@ -12,11 +12,13 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.metrics import ExpertBalance
 from mxtrain.task.spec import Report, Task
 from mxtrain.task.task_export import TaskExport
 from mxtrain.text.kinds import NextTokens
 from mxtrain.text.language_modeling.continuation import ContinuationDecoder, decoding_network
 from mxtrain.text.language_modeling.sampling import Sampling, default_new_tokens
+from mxtrain.text.model import TextModel
 from mxtrain.text.signature import TextSignature
 from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
 from mxtrain.types.kinds import Takes
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
     from mxtrain.data.spec import Samples
     from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.spec import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.decoding_network import DecodingNetwork
     from mxtrain.task.exported_part import ExportedPart
@@ -74,7 +77,15 @@ class LanguageModeling(Task):
         return TextSignature.cast(signature).vocab_size
 
     def output_shapes(self, description: RunParts, signature: Signature) -> List[Shape]:
-        return [shapes_of(signature.shape)[0]]
+        model = description.model
+        statistics = model.statistics_shapes() if isinstance(model, TextModel) else []
+        return [shapes_of(signature.shape)[0], *statistics]
+
+    def metrics(self, description: RunParts, signature: Signature) -> Mapping[str, Metric]:
+        """Adds the balance of experts, if the network has some."""
+        if len(self.output_shapes(description, signature)) == 1:
+            return description.metric
+        return {**description.metric, "expert_balance": ExpertBalance()}
 
     def build_loss(self, description: RunParts, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)

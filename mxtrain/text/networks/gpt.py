@@ -9,7 +9,7 @@ Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple
 
 from mxtrain.engine.backend import gluon, mx, native_operators, nd
 from mxtrain.model.networks import fused
@@ -17,6 +17,7 @@ from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.layers import Gelu
 from mxtrain.model.networks.traced_step import StepNetwork, TracedStep
+from mxtrain.text.networks.experts import Experts
 from mxtrain.text.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -42,11 +43,32 @@ class GptSizes(NamedTuple):
     max_length: int
     dropout: float
     gelu: Gelu = "tanh"
+    num_experts: int = 0
+    """0 = one feed-forward sublayer for all tokens."""
+    experts_per_token: int = 2
+    load_balancing: float = 0.0
+    """Coefficient of the load-balancing loss of each layer."""
+
+
+class ExpertFeedForward(gluon.HybridBlock):
+    """Feed-forward sublayer of one expert, (T, B, U) to (T, B, U)."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: GptSizes, added: mx.init.Initializer, **kwargs: Any):
+        super().__init__(**kwargs)
+        units, self._gelu = sizes.units, sizes.gelu
+        with self.name_scope():
+            self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
+
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
+        return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
 
 class DecoderLayer(gluon.HybridBlock):
     """Pre-norm transformer layer: causal attention and feed-forward with residual connections, (T, B, U) to (T, B,
-    U)."""
+    U). With experts, it takes and returns more arrays, see `Experts`."""
 
     begins_stage = True
 
@@ -62,17 +84,27 @@ class DecoderLayer(gluon.HybridBlock):
             self.attention = CausalAttention(sizes.num_heads, sizes.dropout)
             self.projection = nn.Dense(units, flatten=False, in_units=units, weight_initializer=added)
             self.ffn_norm = LayerNorm(units, epsilon=EPSILON, prefix="ffn_norm_")
-            self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
-            self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
+            self.mixture: Optional[Experts] = None
+            if sizes.num_experts:
+                experts = [ExpertFeedForward(sizes, added) for _ in range(sizes.num_experts)]
+                self.mixture = Experts(units, experts, sizes.experts_per_token, prefix="mixture_")
+            else:
+                self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
+                self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
             self.residual_sum = DropoutSum(sizes.dropout)
 
-    def hybrid_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
+    def hybrid_forward(self, F: OperatorModule, x_TBU: Array, *counts_TB1: Array) -> Any:
         # The identities are needed because our own norm operator overwrites other gradients of its input, see `fused`.
         context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
         x_TBU = self.residual_sum(self.projection(context_TBU), x_TBU)
-        return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
+        if self.mixture is None:
+            return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
+        y_TBU, *balance_and_load = self.mixture(self.ffn_norm(F.identity(x_TBU)), *counts_TB1)
+        return [self.residual_sum(y_TBU, x_TBU), *balance_and_load]
 
     def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
+        if self.mixture is not None:
+            return self.mixture.mix(F, x_TBU)[0]
         return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
@@ -108,7 +140,8 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
 class GptNetwork(StepNetwork, gluon.HybridBlock):
     """Decoder-only transformer whose output layer shares the weights of the embedding.
 
-    Inputs are tokens (B, T) and the next tokens (B, T); the output is -log p of each next token, (B, T).
+    Inputs are tokens (B, T) and the next tokens (B, T); the output is -log p of each next token, (B, T). With experts,
+    the second output is the number of tokens of each expert, (B, layers, E).
 
     Args:
         vocab_size: V.
@@ -137,9 +170,22 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         # Looked up for each row, because the gradient of a broadcast addition is a slow reduction.
         position_TB = F.broadcast_like(position_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         x_TBU = self.dropout(x_TBU + self.positions(position_TB))
+        if not self._sizes.num_experts:
+            for layer in self.layers:
+                x_TBU = layer(x_TBU)
+            return self.output(self.norm(x_TBU), label_BT, table_VU)
+        counts_BT = label_BT >= 0
+        counts_TB1 = F.expand_dims(F.transpose(counts_BT), axis=2)
+        balances_B, loads_BE = [], []
         for layer in self.layers:
-            x_TBU = layer(x_TBU)
-        return self.output(self.norm(x_TBU), label_BT, table_VU)
+            x_TBU, balance_B, load_BE = layer(x_TBU, counts_TB1)
+            balances_B.append(balance_B)
+            loads_BE.append(load_BE)
+        loss_BT = self.output(self.norm(x_TBU), label_BT, table_VU)
+        balance_B1 = F.expand_dims(F.add_n(*balances_B) * self._sizes.load_balancing, axis=1)
+        # Only the gradient of the load-balancing loss is added: the output stays -log p, of which metrics are computed.
+        added_BT = F.broadcast_mul(counts_BT, balance_B1 - F.BlockGrad(balance_B1))
+        return [loss_BT + added_BT, F.BlockGrad(F.stack(*loads_BE, axis=1))]
 
     # One token after the other.
 

@@ -160,6 +160,31 @@ def test_gpt_is_the_same_under_every_placement(describe_run: Any, text: Any, pla
     assert found.passed and found.bits, found
 
 
+EXPERTS = (*GPT, "model.num_layers=1", "model.experts=4")
+
+
+@pytest.mark.slow
+def test_experts_on_several_devices_equal_one_device(describe_run: Any, text: Any) -> None:
+    placement = ("parallel=pipeline", "parallel.microbatches=2", "parallel.cut_before=[layers.0.mixture.experts.2]")
+    found = verify(describe_run(*SMALL, *EXPERTS, *text, *placement), steps=3, tolerance=1e-6)
+    assert found.passed and found.bits, found
+
+
+@pytest.mark.slow
+def test_a_stopped_run_with_experts_continues_to_the_same_bits_and_shows_their_load(
+    train_run: Any, text: Any, tmp_path: Path
+) -> None:
+    words = (*SMALL, *EXPERTS, *text)
+    whole = train_run(*words, run_dir=tmp_path / "whole")[1]
+    assert train_run(*words, "trainer.max_steps=5", run_dir=tmp_path / "parts")[1].step == 5
+    parts = train_run(*words, run_dir=tmp_path / "parts")[1]
+    assert parts.weights_sha256 == whole.weights_sha256
+    assert 0.5 < whole.metrics["val/expert_balance"] <= 1
+    assert run(["eval", str(tmp_path / "whole"), "split=val"]) == 0
+    (row,) = csv.DictReader((tmp_path / "whole" / "eval" / "val" / "experts.csv").read_text().splitlines())
+    assert sum(float(row[f"expert {number}"]) for number in range(4)) == pytest.approx(1, abs=1e-3)
+
+
 @pytest.mark.slow
 def test_generation_is_limited_by_the_context(train_run: Any, text: Any, tmp_path: Path) -> None:
     settings = [word for word in SMALL if not word.startswith("task.new_tokens")]
