@@ -42,6 +42,9 @@ class Cluster(Spec):
     """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
     balance: Literal["equal", "speed"] = "equal"
     """Division of a batch: equal, or with fewer samples for slower workers, measured again in each epoch."""
+    balance_every: Optional[Positive] = None
+    """With balance=speed: steps after which shares follow the measured speeds, also within an epoch; null: only at the
+    beginning of an epoch."""
     heartbeat_timeout: PositiveFloat = 5.0
     """Seconds without a heartbeat after which a process counts as dead."""
     start_timeout: PositiveFloat = 300.0
@@ -72,6 +75,11 @@ class Cluster(Spec):
         notice_reason = "" if self.notice is None else unsupported_notice_reason(self.notice)
         if notice_reason:
             return notice_reason
+        if self.balance_every is not None and self.balance == "equal":
+            return (
+                f"cluster.balance_every={self.balance_every} with cluster.balance=equal: equal shares do not change. "
+                "Type cluster.balance=speed, or leave cluster.balance_every out."
+            )
         if self.launcher == "ssh" and self.hostfile is None:
             return (
                 "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "

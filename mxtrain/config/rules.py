@@ -474,6 +474,9 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     if need == CARRIED_ROWS and workers > 1 and (cause or store.ring):
         # Independent steps end on no two workers at once; in a ring, rows are lost with a worker that leaves.
         return f"{cause or store.setting} with cluster.workers={workers}", remedy or "kvstore=dist_sync"
+    if need == CARRIED_ROWS and description.cluster.balance_every is not None:
+        # A row must stay on its worker within an epoch, because its state is there.
+        return f"cluster.balance_every={description.cluster.balance_every}", "cluster.balance_every=null"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divisions = [text for text, count in batch_divisions(description).items() if count > 1]
         return " and ".join(divisions), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"

@@ -13,7 +13,7 @@ from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
-from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
+from mxtrain.kvstore.times import WorkerTimes, is_timed
 from mxtrain.kvstore.world import World
 
 NUMBERS_PER_MESSAGE = 1 << 20
@@ -115,7 +115,7 @@ class JoinedStore(Store):
         self._timed = None
         # The engine works ahead, so a step has a duration only if the host waits for it; that is affordable in one of
         # 50.
-        if self.world.size > 1 and step % EVERY == FIRST_STEP:
+        if self.world.size > 1 and is_timed(step, self.balance_every):
             self.wait_for_all()  # pending sums belong to earlier steps
             self._timed = (step, size, time.monotonic())
             self._waited_s = 0.0

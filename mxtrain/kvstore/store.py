@@ -42,6 +42,8 @@ class Store:
     synchronise."""
     times: Optional[WorkerTimes] = None
     """Times of all workers in the last timed step; None with a single worker."""
+    balance_every: Optional[int] = None
+    """Steps between changes of the workers' shares, see `cluster.balance_every`; None: at the beginning of epochs."""
 
     def build_updater(
         self,

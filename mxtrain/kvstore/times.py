@@ -11,8 +11,16 @@ if TYPE_CHECKING:
 
 FIRST_STEP, EVERY = 10, 50
 """The steps that are timed: 10, 60, 110, ..."""
+TIMED_PER_CHANGE = 5
+"""Number of timed steps between two changes of shares, at the end of which the median is taken."""
 SLOW = 1.25
 """So many times the others' time per step makes a worker a straggler."""
+
+
+def is_timed(step: int, balance_every: Optional[int] = None) -> bool:
+    """Returns True if step `step` is timed, with shares that may change every `balance_every` steps."""
+    every = EVERY if balance_every is None else min(EVERY, max(1, balance_every // TIMED_PER_CHANGE))
+    return step % every == min(FIRST_STEP, every - 1)
 
 
 @dataclass(frozen=True)

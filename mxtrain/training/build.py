@@ -155,6 +155,7 @@ def build_run(
     # Connecting waits for the other workers, so the data is opened and the network built first: an error in them is
     # reported at once. A ring of workers may assign new ranks.
     workers = connect_store(description.kvstore, world, description.cluster.start_timeout)
+    workers.balance_every = description.cluster.balance_every
     if workers.world != world:
         data.share(workers.world)
     world = workers.world

@@ -31,6 +31,7 @@ from mxtrain.errors import (
     NonFiniteError,
     PeersLost,
 )
+from mxtrain.kvstore.times import EVERY
 from mxtrain.training import elastic, resume, snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.callback_list import describe_error
@@ -117,6 +118,7 @@ class Runner:
         self._actions = context.actions
         self._meter, self._early_stopping = meter, early_stopping
         self._profiling, self._stragglers = monitors.profiling, monitors.stragglers
+        self._next_table = 0
         self._gpu_memory = monitors.gpu_memory
         self._workers = context.step.store  # here it connects workers; the step also sums gradients by it
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
@@ -323,15 +325,20 @@ class Runner:
             with closing(self._data.train.epoch(self.state.epoch, self.state.epoch_step, self._consumer)) as batches:
                 for batch in batches:
                     yield batch
-                    if self.state.epoch_step == 0:
+                    every = self._workers.balance_every
+                    is_due = every is not None and self.state.step % every == 0
+                    # With new shares, the loader starts again at the next batch of the epoch.
+                    if self.state.epoch_step == 0 or (is_due and self._share_by_speed()):
                         break
 
-    def _share_by_speed(self) -> None:
-        """Updates the workers' shares of a batch at the beginning of an epoch; all workers compute the same shares."""
+    def _share_by_speed(self) -> bool:
+        """Updates the workers' shares of a batch, the same on all workers. Returns True if they have changed."""
         world = self._stragglers.share(self._workers.world)
-        if world is not self._workers.world:
+        has_changed = world is not self._workers.world
+        if has_changed:
             self._workers.world = world
             self._data.share(world)
+        return has_changed
 
     def _begin_step(self, batch: Batch) -> Tuple[float, int]:
         """Prepares the next step; returns its learning rate and the number of its epoch, from 1."""
@@ -374,7 +381,9 @@ class Runner:
         times = self._workers.times
         if times is None or not self._stragglers.note(times):
             return
-        self._callbacks.notify("on_usage", times)
+        if times.step >= self._next_table:
+            self._callbacks.notify("on_usage", times)
+            self._next_table = times.step + EVERY
         self._callbacks.notify("on_scalars", times.scalars(), times.step)
         remark = self._stragglers.remark()
         if remark:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Optional, Sequence
 
 import pytest
 from running import ROOT, Process, status, steps
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiers import rest_in_zoo
 
+from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.stragglers import Stragglers
-from mxtrain.kvstore.times import WorkerTimes
+from mxtrain.kvstore.times import WorkerTimes, is_timed
 from mxtrain.kvstore.world import World
 
 SLEEPY = """
@@ -72,6 +73,43 @@ def test_a_worker_without_samples_keeps_a_small_share() -> None:
     stragglers.note(timed([0.1, 0.001], [64, 0]))
     begin, end = stragglers.share(World(0, 2)).share_of(1, 64)
     assert 0 < end - begin < 8
+
+
+@pytest.mark.parametrize(
+    "balance_every, timed",
+    [
+        (None, [10, 60, 110]),
+        (1000, [10, 60, 110]),
+        (100, [10, 30, 50, 70, 90, 110]),
+        (10, range(1, 121, 2)),
+        (3, range(121)),
+    ],
+)
+def test_steps_are_timed_several_times_between_changes_of_shares(
+    balance_every: Optional[int], timed: Sequence[int]
+) -> None:
+    assert [step for step in range(121) if is_timed(step, balance_every)] == list(timed)
+
+
+def test_equal_shares_do_not_change() -> None:
+    assert "cluster.balance_every=5 with cluster.balance=equal" in Cluster(balance_every=5).unsupported_reason()
+    assert not Cluster(balance_every=5, balance="speed").unsupported_reason()
+    with pytest.raises(ValueError, match="greater than 0"):
+        Cluster(balance_every=0, balance="speed")
+
+
+@pytest.mark.slow
+def test_shares_change_within_an_epoch_and_each_sample_counts_once(tmp_path: Path, sleepy: Path) -> None:
+    run_dir = tmp_path / "run"
+    store = ("kvstore=dist_sync", "cluster.workers=2", "cluster.balance=speed", "cluster.balance_every=10")
+    run = Process(run_dir, *store, *sleepy_run_words(sleepy), env=environment(sleepy)).end()
+    slow, fast = (scalars(run_dir, f"perf/worker_{rank}/samples") for rank in (1, 0))
+    assert {own + others for own, others in zip(slow, fast)} == {40}
+    # every second step is timed, and an epoch has more than 30 steps
+    assert slow[0] == 20 and min(slow[5:10]) < 16
+    assert run.output.count("what the workers did in step") <= 1 + status(run_dir)["step"] // 50
+    assert steps(run_dir) == steps(sleepy / "alone")
+    assert status(run_dir)["metrics"] == pytest.approx(status(sleepy / "alone")["metrics"], rel=1e-4)
 
 
 def scalars(run_dir: Path, tag: str) -> List[float]:
