@@ -83,6 +83,10 @@ def train(
             from mxtrain.cluster.launch.folds import train_folds
             from mxtrain.cluster.launch.run import train_once
 
+            if description.parallel.is_chosen_before_run and not description.trainer.is_fold_group:
+                from mxtrain.cluster.launch.automatic import with_placement
+
+                composed, description = with_placement(composer, composed, description, words, call.folders)
             if description.trainer.is_fold_group:
                 end = train_folds(composer, composed, description, words, call.flags)
             else:

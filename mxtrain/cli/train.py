@@ -52,6 +52,12 @@ def run(arguments: Sequence[str]) -> int:
             return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
         flags = given_arguments.config_flags(parsed.config_dirs)
+        if description.parallel.is_chosen_before_run and not description.trainer.is_fold_group:
+            from mxtrain.cluster.launch.automatic import with_placement
+
+            composed, description = with_placement(
+                composer, composed, description, parsed.overrides, parsed.config_dirs
+            )
         if description.trainer.is_fold_group:
             from mxtrain.cluster.launch.folds import report_end, train_folds
 

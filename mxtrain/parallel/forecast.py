@@ -12,13 +12,17 @@ Similar to dPRO, which replays timelines of operators: Hu et al., https://arxiv.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe
 from mxtrain.parallel.schedule import FORWARD, held, stage_order
 
+PROBED_MICROBATCHES = 4
+"""Number of microbatches of the pipelines that are measured, besides one."""
+EQUAL = 1.05
+"""Factor below which two predicted times count as equal."""
 NEARLY_FULL = 0.9
 """Share of the memory from which on memory is what bounds a placement."""
 
@@ -168,14 +172,25 @@ class Forecaster:
 
     def unsupported_reason(self, placement: Placement) -> str:
         """Returns why the profile has no prediction for a placement; empty if it has."""
-        one = replace(placement, workers=1, store="local", compression="none")
-        for stages, replicas in ((1, 1), (1, min(one.replicas, 2)), (one.stages, 1)):
-            probe = self._profile.find(one.precision, replicas, stages)
+        for replicas, stages in ((1, 1), (placement.replicas, 1), (1, placement.stages)):
+            microbatches = 1 if stages == 1 else self._probed_microbatches(placement)
+            probe = self._profile.find(placement.precision, replicas, stages, microbatches)
             if probe is None:
-                return f"the profile has no measurement of {stages} stages, {replicas} replicas and amp={one.precision}"
+                return (
+                    f"the profile has no measurement of {replicas} replicas, {stages} stages and "
+                    f"amp={placement.precision}"
+                )
             if probe.refused:
                 return probe.refused
         return ""
+
+    def _probed_microbatches(self, placement: Placement) -> int:
+        """Returns the number of microbatches of the measured pipeline that is nearest to a placement."""
+        return 1 if placement.microbatches == 1 else PROBED_MICROBATCHES
+
+    def _pipeline(self, placement: Placement) -> Probe:
+        """Returns the measured pipeline with the stages of a placement."""
+        return self._find(placement.precision, 1, placement.stages, self._probed_microbatches(placement))
 
     def predict(self, placement: Placement) -> Forecast:
         """Predicts a placement of one worker for which `unsupported_reason` is empty."""
@@ -210,8 +225,8 @@ class Forecaster:
             reason=reason,
         )
 
-    def _find(self, precision: str, replicas: int = 1, stages: int = 1) -> Probe:
-        probe = self._profile.find(precision, replicas, stages)
+    def _find(self, precision: str, replicas: int = 1, stages: int = 1, microbatches: int = 1) -> Probe:
+        probe = self._profile.find(precision, replicas, stages, microbatches)
         assert probe is not None
         return probe
 
@@ -272,7 +287,7 @@ class Forecaster:
         """
         if placement.stages == 1:
             return [whole / 3], [2 * whole / 3]
-        probe = self._find(placement.precision, stages=placement.stages)
+        probe = self._pipeline(placement)
         total = sum(probe.compute_s)
         shares = [seconds / total for seconds in probe.compute_s]
         forwards = [stage["forward"] / (stage["forward"] + stage["backward"]) for stage in probe.stages]
@@ -285,7 +300,7 @@ class Forecaster:
         With both, the prediction of the measured pipeline is what was measured. A pass that takes longer than its share
         of the undivided network has an overhead that does not depend on its size; a shorter one is faster by a factor.
         """
-        probe = self._find(placement.precision, stages=placement.stages)
+        probe = self._pipeline(placement)
         place = probe.placement
         cores = self.cores(placement.precision, place.num_devices)
         whole = self.microbatch_s(placement.precision, place.microbatch_size(self._profile.batch_size), cores.threads)
@@ -310,25 +325,32 @@ class Forecaster:
         The update, sums over replicas and the work of the host come to it. If the measured step was shorter than its
         passes one by one, because steps overlap, it is shorter by the same factor.
         """
-        single = self._find(placement.precision)
-        two = self._find(placement.precision, replicas=min(placement.replicas, 2))
-        nearest = self._find(placement.precision, stages=placement.stages) if placement.stages > 1 else two
+        replicas = self._find(placement.precision, placement.replicas)
+        nearest = self._pipeline(placement) if placement.stages > 1 else replicas
         rest = nearest.step_s - nearest.passes_s
         if rest < 0:
             return passes_s * nearest.step_s / nearest.passes_s
-        per_replica = max(two.step_s - two.passes_s - (single.step_s - single.passes_s), 0.0)
-        num_further = placement.replicas - (1 if placement.stages > 1 else min(placement.replicas, 2))
-        return passes_s + rest + num_further * per_replica
+        if placement.stages > 1:
+            single = self._find(placement.precision)
+            rest += max(replicas.step_s - replicas.passes_s - (single.step_s - single.passes_s), 0.0)
+        return passes_s + rest
 
     # Memory.
 
     def memory(self, placement: Placement) -> Tuple[float, float]:
         """Returns the largest memory of a device in bytes, and the peak memory of the process."""
         modelled, device_bytes = self._memory_model(placement)
-        if placement.replicas > 1:
-            modelled += (placement.replicas - 1) * self._memory_offset(placement.precision, 2, 1)
+        modelled += self._memory_offset(self._find(placement.precision, placement.replicas))
         if placement.stages > 1:
-            modelled += placement.replicas * self._memory_offset(placement.precision, 1, placement.stages)
+            # Gradients of microbatches that are on their way wait to be added: the more, the more of them at once, up
+            # to those of the measured pipeline.
+            one, several = (
+                self._memory_offset(self._find(placement.precision, 1, placement.stages, count))
+                for count in (1, PROBED_MICROBATCHES)
+            )
+            count = min(placement.microbatches * placement.accumulation, PROBED_MICROBATCHES)
+            share = (1 - 1 / count) / (1 - 1 / PROBED_MICROBATCHES)
+            modelled += placement.replicas * (one + share * (several - one))
         return device_bytes, modelled
 
     def _memory_model(self, placement: Placement) -> Tuple[float, float]:
@@ -343,7 +365,7 @@ class Forecaster:
             in_stages = [activations]
             stage_parameters = [parameters]
         else:
-            stages = self._find(placement.precision, stages=placement.stages).stages
+            stages = self._pipeline(placement).stages
             total = sum(stage["activation_bytes"] for stage in stages) or 1.0
             schedule = self._schedule_of(placement)
             in_stages = [
@@ -357,10 +379,13 @@ class Forecaster:
         device_bytes = max(map(sum, zip(in_stages, stage_parameters)))
         replicas = placement.replicas
         process_bytes = single.base_bytes + fixed + replicas * sum(in_stages) + (replicas - 1) * parameters
+        if placement.stages == 1 and placement.accumulation > 1:
+            # The gradient of a part is an array of its own until it is added to that of the earlier parts.
+            process_bytes += replicas * single.parameter_bytes
         return process_bytes, device_bytes
 
-    def _memory_offset(self, precision: str, replicas: int, stages: int) -> float:
-        probe = self._find(precision, replicas, stages)
+    def _memory_offset(self, probe: Probe) -> float:
+        """Returns the measured peak of a placement beyond the modelled one, in bytes."""
         return probe.step_peak_bytes - self._memory_model(probe.placement)[0]
 
     def _device_traffic(self, placement: Placement) -> float:
@@ -369,7 +394,7 @@ class Forecaster:
         single = self._find(placement.precision)
         traffic = 2.0 * (placement.replicas - 1) * single.parameter_bytes
         if placement.stages > 1:
-            probe = self._find(placement.precision, stages=placement.stages)
+            probe = self._pipeline(placement)
             sent = sum(stage["sample_bytes"] for stage in probe.stages)
             traffic += 2 * sent * self._profile.batch_size / placement.workers
         return traffic
@@ -394,5 +419,16 @@ def _interpolate(points: Sequence[Tuple[float, float]], x: float) -> float:
 
 
 def best_of(forecasts: Sequence[Forecast]) -> Optional[Forecast]:
-    """Returns the fastest placement that can be trained; None if there is none."""
-    return min((one for one in forecasts if not one.reason), key=lambda one: one.step_s, default=None)
+    """Returns the fastest placement that can be trained; None if there is none.
+
+    Of placements whose times differ by less than `EQUAL`, which measurements do not tell apart, the one with the fewest
+    devices, microbatches and parts is taken.
+    """
+    fitting = [one for one in forecasts if not one.reason]
+    limit = EQUAL * min((one.step_s for one in fitting), default=0.0)
+
+    def effort(one: Forecast) -> Tuple[int, int, int, float]:
+        place = one.placement
+        return place.num_devices * place.workers, place.microbatches, place.accumulation, one.step_s
+
+    return min((one for one in fitting if one.step_s <= limit), key=effort, default=None)

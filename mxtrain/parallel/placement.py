@@ -91,6 +91,7 @@ def enumerate_placements(
     stores: Sequence[str],
     compressions: Sequence[str],
     precisions: Sequence[str],
+    accumulations: Sequence[int] = ACCUMULATIONS,
 ) -> Iterator[Placement]:
     """Yields all placements: 1, 2, 4, ... replicas and stages on at most `num_devices` devices of each worker.
 
@@ -103,7 +104,7 @@ def enumerate_placements(
                     for replicas in powers_to(num_devices):
                         for stages in powers_to(num_devices // replicas):
                             for microbatches in MICROBATCHES if stages > 1 else (1,):
-                                for parts in ACCUMULATIONS if count == 1 else (1,):
+                                for parts in accumulations if count == 1 else (1,):
                                     yield Placement(
                                         replicas, stages, microbatches, parts, count, store, compression, precision
                                     )

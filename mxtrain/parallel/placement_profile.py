@@ -119,13 +119,23 @@ class PlacementProfile:
         return max(1, self.cores // num_devices)
 
     def find(
-        self, precision: str, replicas: int = 1, stages: int = 1, threads: Optional[int] = None
+        self,
+        precision: str,
+        replicas: int = 1,
+        stages: int = 1,
+        microbatches: Optional[int] = None,
     ) -> Optional[Probe]:
-        """Returns the probe of one worker with these axes; None if it was not measured."""
+        """Returns the probe of one worker with these axes; None if it was not measured.
+
+        Args:
+            precision: option of `amp`.
+            replicas, stages: axes.
+            microbatches: number of microbatches; None: any.
+        """
         for probe in self.probes:
             place = probe.placement
             is_same = (place.precision, place.replicas, place.stages) == (precision, replicas, stages)
-            if place.workers == 1 and is_same and threads in (None, probe.threads):
+            if place.workers == 1 and is_same and microbatches in (None, place.microbatches):
                 return probe
         return None
 

@@ -6,6 +6,7 @@
     model           1          S          1
     pipeline        1          S          M
     hybrid          R          S          M
+    auto            chosen by `train` before the run, then one of these
 
 R, S and M are numbers that the user sets. A strategy only fixes the axes; `mxtrain.parallel.grid.Grid` runs all of
 them.
@@ -13,7 +14,7 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Literal, Optional, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -48,6 +49,9 @@ class Parallel(Spec):
     """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
     device, as in MXNet; `replicas`: samples of the microbatches with the same number on all replicas and workers;
     `global`: the whole batch."""
+
+    is_chosen_before_run: ClassVar[bool] = False
+    """True if `train` replaces it by another placement before the run."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
         """Returns (replicas, stages) with `auto` resolved.
@@ -203,6 +207,22 @@ class Pipeline(Microbatched):
 
 class Hybrid(Replicated, Microbatched):
     """Data and pipeline parallelism: several copies of the network, each of which is a pipeline."""
+
+
+class Automatic(Single):
+    """The fastest placement on this machine's devices, predicted from short measurements (`mxtrain plan`). `train` of
+    one process chooses it before a run and records it; a resumed run keeps it."""
+
+    is_chosen_before_run: ClassVar[bool] = True
+
+    def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
+        return 1, 1  # until it is chosen, also if `devices` names several to choose from
+
+    def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
+        raise ConfigError(
+            "parallel=auto: only `train` of a single run chooses a placement. Type `python -m mxtrain plan` with the "
+            "same overrides, and the placement that it names."
+        )
 
 
 def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:

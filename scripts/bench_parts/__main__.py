@@ -24,6 +24,7 @@ from bench_parts import (
     kill_sweep,
     object_stores,
     parts,
+    planning,
     pruning,
     publish,
     replay,
@@ -244,6 +245,15 @@ PARTS: Dict[str, Part] = {
         "accuracy of placements, five seeds (15 minutes)",
         parts.placement_accuracy,
         [SEEDS, "model=resnet on the default data. One validation or test sample is 0.0037."],
+    ),
+    "plan": Part(
+        "predictions of `plan` against runs of 30 placements (25 minutes)",
+        planning.planned,
+        [
+            "In each turn `plan` measures anew, and each placement is trained once: 24 steps after the first six; the "
+            "mean of their times, and the peak of the process (VmHWM). No placement of the table is one that "
+            "`plan` measures. An error is the median over turns of predicted / measured - 1."
+        ],
     ),
     "precision": Part(
         "bfloat16 against float32: accuracy of five seeds (20 minutes)",

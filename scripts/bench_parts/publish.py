@@ -48,7 +48,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora", "object_stores")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
-    "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits")),
+    "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),
     "distributed": ("Several processes", ("workers", "tables", "compression", "links")),
     "reliability": ("Reliability", ("soak", "faults", "kill_sweep")),
 }

@@ -54,9 +54,9 @@ def test_files_that_are_no_json_and_missing_ones_are_named(tmp_path: Path) -> No
         read_profile(tmp_path / "text.json")
 
 
-def test_probes_are_found_by_axes_and_threads() -> None:
+def test_probes_are_found_by_axes() -> None:
     assert PROFILE.find("off") is MEASURED
     assert PROFILE.find("off", stages=2) is REFUSED
     assert PROFILE.find("bfloat16") is None
-    assert PROFILE.find("off", threads=1) is None
+    assert PROFILE.find("off", stages=2, microbatches=1) is None
     assert PROFILE.threads_of(4) == 1

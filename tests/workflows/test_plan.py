@@ -27,8 +27,8 @@ def profile(tmp_path: Path, describe_run: Any) -> Path:
     sizes = tuple((size, 0.001 * size, (100 + size) * MIB) for size in (8, 16, 32, 64))
     alone = Probe(Placement(), 2, "", 100.0 * MIB, 64, sizes, 0.07, 0.064, 166.0 * MIB, parameter_bytes=1e6)
     two = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.04, 0.033, 170.0 * MIB)
-    cut = Probe(Placement(stages=2, microbatches=4), 1, "it cannot be cut")
-    probes = [alone, replace(alone, threads=1), two, cut]
+    cut = [Probe(Placement(stages=2, microbatches=n), 1, "it cannot be cut") for n in (1, 4)]
+    probes = [alone, replace(alone, threads=1), two, *cut]
     made = PlacementProfile(hash_of(describe_run(*WORDS)), WORDS, 64, 20, "cpu", 2, 2e9, "a processor", probes)
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(made.to_json()))
@@ -116,7 +116,7 @@ def test_a_small_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytes
     found = mxtrain.plan(*words, devices=2, seconds=0.05, out=tmp_path / "profile.json")
     assert read_profile(tmp_path / "profile.json") == found.profile
     assert found.best is not None and found.profile.batch_size == 32
-    assert {probe.placement.option for probe in found.profile.probes} == {"single", "data", "pipeline"}
+    assert {probe.placement.option for probe in found.profile.probes} == {"single", "data", "model", "pipeline"}
     assert all(0 < one.step_s < 10 and one.process_bytes > 50 * MIB for one in found.forecasts if not one.reason)
     monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.start_child", _no_child)
     assert mxtrain.plan(*words, devices=2).profile == found.profile, "the second call measures nothing"

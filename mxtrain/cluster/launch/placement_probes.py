@@ -24,6 +24,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import encode_json
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_root
+from mxtrain.parallel.forecast import PROBED_MICROBATCHES
 from mxtrain.parallel.placement import Placement, powers_to
 from mxtrain.parallel.placement_profile import PlacementProfile, parse_profile, probe_of
 from mxtrain.runtime.cores import processor_name, usable_cores
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 CACHE = "plans"
-PROBED_MICROBATCHES = 4
 MIN_SIZES = 7
 """Number of sizes of a batch, each half of the one before, whose passes are measured."""
 
@@ -58,7 +58,7 @@ class Probing:
     def measure(
         self, configuration: str, num_devices: int, precisions: Sequence[str], cores: Optional[int] = None
     ) -> PlacementProfile:
-        """Measures one device with all threads and with fewer, two replicas, and 2, 4, ... stages.
+        """Measures one device with all threads and with fewer, and 2, 4, ... replicas and stages.
 
         Args:
             configuration: hash of the configuration, see `hash_of`.
@@ -72,11 +72,10 @@ class Probing:
             place = Placement(precision=precision)
             counts = sorted({max(1, cores // number) for number in range(1, num_devices + 1)}, reverse=True)
             wanted += [probe_of(place, threads, {}) for threads in counts]
-            if num_devices > 1:
-                wanted.append(probe_of(replace(place, replicas=2), max(1, cores // 2), {}))
-            for stages in powers_to(num_devices)[1:]:
-                staged = replace(place, stages=stages, microbatches=PROBED_MICROBATCHES)
-                wanted.append(probe_of(staged, max(1, cores // stages), {}))
+            for count in powers_to(num_devices)[1:]:
+                others = [replace(place, replicas=count)]
+                others += [replace(place, stages=count, microbatches=m) for m in (1, PROBED_MICROBATCHES)]
+                wanted += [probe_of(one, max(1, cores // count), {}) for one in others]
         with self._progress:
             self._progress.begin("measuring placements", len(wanted))
             probes, first = [], None

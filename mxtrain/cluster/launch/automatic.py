@@ -1,0 +1,102 @@
+"""Chooses the placement of a run with `parallel=auto`, before the run begins.
+
+A resumed run keeps the placement in its last checkpoint, because another one changes the last bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Sequence, Tuple
+
+from mxtrain.checkpoint.store import CHECKPOINTS, CheckpointStore
+from mxtrain.cluster.member import find_member
+from mxtrain.composing.composer import Composed, Composer
+from mxtrain.composing.environment import compose_and_check
+from mxtrain.config.options import option_classes
+from mxtrain.config.override_text import key_of, written
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.forecast import best_of
+from mxtrain.terminal.progress import ProgressDisplay
+from mxtrain.training.resume import find_checkpoint
+from mxtrain.workflows.plan import PlanSettings, plan_placements
+
+if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
+    from mxtrain.types.annotations import JsonObject
+
+SETTING = "parallel=auto"
+
+
+def with_placement(
+    composer: Composer,
+    composed: Composed,
+    description: Description,
+    overrides: Sequence[str],
+    config_dirs: Sequence[str],
+) -> Tuple[Composed, Description]:
+    """Returns the configuration and description of a run with its placement; others as they are.
+
+    Args:
+        composer: composes configurations.
+        composed, description: the run.
+        overrides: overrides of which the run was composed.
+        config_dirs: the user's own folders of configuration.
+
+    Raises:
+        ConfigError: the run has several processes, or no placement fits.
+        DataError: the data cannot be read.
+    """
+    if not description.parallel.is_chosen_before_run:
+        return composed, description
+    if description.kvstore.distributed or find_member() is not None:
+        raise ConfigError(
+            f"{SETTING} chooses among the devices of one process, and this run has several processes. Type one of the "
+            "placements of `python -m mxtrain plan`."
+        )
+    if composed.objects:
+        raise ConfigError(
+            f"{SETTING} with objects ({', '.join(composed.objects)}): they cannot be sent to the processes that "
+            "measure. Type one of the placements of parallel, e.g. parallel=data."
+        )
+    keep = description.checkpoint
+    store = CheckpointStore(composed.run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
+    checkpoint = find_checkpoint(keep.resume, store, description.config)
+    if checkpoint is not None:
+        words = words_of(checkpoint.state["run"]["description"]["parallel"])
+        print(f"{SETTING}: {' '.join(words)}, as chosen when the run began", flush=True)
+    else:
+        words = _choose(description, overrides, config_dirs)
+    replaced = {"parallel", "parallel.devices", *map(key_of, words)}
+    return compose_and_check(composer, [*(word for word in overrides if key_of(word) not in replaced), *words])
+
+
+def _choose(description: Description, overrides: Sequence[str], config_dirs: Sequence[str]) -> List[str]:
+    """Returns the overrides of the fastest placement that fits, and prints them."""
+    devices = description.parallel.devices
+    settings = PlanSettings() if devices == "auto" else PlanSettings(devices=int(devices.partition(":")[2]))
+    planned = plan_placements(description, overrides, config_dirs, settings, ProgressDisplay())
+    parts = description.trainer.grad_accumulation  # changes what batch norms compute, so it is not chosen
+    best = best_of([one for one in planned.forecasts if one.placement.accumulation == parts])
+    if best is None:
+        reasons = sorted({one.reason for one in planned.forecasts if one.reason})
+        raise ConfigError(f"{SETTING}: no placement fits. {' '.join(reasons)}")
+    words = [word for word in best.placement.overrides(planned.profile.kind) if word.startswith("parallel")]
+    print(
+        f"{SETTING}: {' '.join(words)} is predicted to be the fastest, {1000 * best.step_s:,.1f} ms a step; "
+        "`python -m mxtrain plan` compares all placements",
+        flush=True,
+    )
+    return words
+
+
+def words_of(recorded: JsonObject) -> List[str]:
+    """Returns the overrides that compose recorded settings of `parallel`. Raises: ConfigError: no option has their
+    class."""
+    target = str(recorded.get("_target_"))
+    classes = option_classes("parallel")
+    options = [name for name, kind in classes.items() if f"{kind.__module__}.{kind.__qualname__}" == target]
+    if not options:
+        raise ConfigError(
+            f"{SETTING}: the run was placed by {target}, which is no option of parallel. Name its placement instead."
+        )
+    settings = {name: value for name, value in recorded.items() if name != "_target_"}
+    return [f"parallel={options[0]}", *(f"parallel.{name}={written(value)}" for name, value in settings.items())]

@@ -1,0 +1,99 @@
+"""`parallel=auto`: the predicted placement is recorded, and a resumed run keeps it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import List
+
+import pytest
+
+import mxtrain
+from mxtrain.cli import main
+from mxtrain.cluster.launch import automatic
+from mxtrain.cluster.launch.automatic import words_of
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.forecast import Forecast
+from mxtrain.parallel.placement import Placement
+from mxtrain.parallel.placement_profile import PlacementProfile
+from mxtrain.workflows.plan import PlanResult
+
+SMALL = ["model=mlp", "model.hidden=[8]", "trainer.max_epochs=2", "trainer.test=false", "logger=jsonl"]
+PROFILE = PlacementProfile("hash", [], 32, 10, "cpu", 2, 1e9, "a processor", [])
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> List[Forecast]:
+    """What `plan` predicts; each call takes it from here."""
+    forecasts: List[Forecast] = []
+    monkeypatch.setattr(automatic, "plan_placements", lambda *_: PlanResult(PROFILE, list(forecasts), []))
+    return forecasts
+
+
+def test_the_fastest_placement_is_recorded_and_kept(
+    plans: List[Forecast], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans += [Forecast(Placement(replicas=2), 0.1), Forecast(Placement(), 0.2)]
+    run = mxtrain.train("parallel=auto", *SMALL, "trainer.max_steps=3", dir=tmp_path / "run")
+    assert "parallel=auto: parallel=data parallel.replicas=2 is predicted" in capsys.readouterr().out
+    assert "parallel.replicas=2" in _recorded(run)
+    plans[:] = [Forecast(Placement(), 0.1)]
+    run = mxtrain.train("parallel=auto", *SMALL, dir=tmp_path / "run")
+    assert "as chosen when the run began" in capsys.readouterr().out
+    assert run.state == "finished" and "parallel.replicas=2" in _recorded(run)
+    unbroken = mxtrain.train("parallel=data", "parallel.replicas=2", *SMALL, dir=tmp_path / "unbroken")
+    assert _weights(run) == _weights(unbroken)
+
+
+def _recorded(run: mxtrain.Run) -> List[str]:
+    """The overrides that Hydra has written for the run."""
+    return (run.path / ".hydra" / "overrides.yaml").read_text().replace("- ", "").splitlines()
+
+
+def _weights(run: mxtrain.Run) -> str:
+    return str(json.loads((run.path / "status.json").read_text())["weights_sha256"])
+
+
+def test_parts_of_a_batch_are_not_chosen(plans: List[Forecast], tmp_path: Path) -> None:
+    """They change what batch norms compute."""
+    plans += [Forecast(Placement(accumulation=2), 0.1), Forecast(Placement(), 0.2)]
+    run = mxtrain.train("parallel=auto", *SMALL, "trainer.max_steps=1", dir=tmp_path / "run")
+    assert "parallel=single" in _recorded(run)
+    assert not any("grad_accumulation" in word for word in _recorded(run))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["kvstore=dist_sync", "cluster.workers=2"], "this run has several processes"),
+        (["trainer.max_steps=1"], "no placement fits. it is too large"),
+    ],
+    ids=["workers", "memory"],
+)
+def test_runs_without_a_placement_are_refused(
+    words: List[str],
+    message: str,
+    plans: List[Forecast],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    plans.append(Forecast(Placement(), reason="it is too large"))
+    assert main(["parallel=auto", *SMALL, *words, f"hydra.run.dir={tmp_path / 'run'}"]) == 2
+    assert message in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_commands_name_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "parallel=auto", *SMALL]) == 2
+    assert "only `train` of a single run chooses a placement" in capfd.readouterr().err
+
+
+def test_recorded_settings_compose_again() -> None:
+    words = ["parallel=hybrid", "parallel.replicas=2", "parallel.stages=2", "parallel.microbatches=3"]
+    recorded = mxtrain.compose(*words, "dataset.batch_size=60")["parallel"]
+    assert mxtrain.compose(*words_of(recorded), "dataset.batch_size=60")["parallel"] == recorded
+
+
+def test_classes_of_no_option_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"placed by package\.Own, which is no option"):
+        words_of({"_target_": "package.Own"})
