@@ -164,7 +164,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
             self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
         self._step = TracedStep(self, self.trace_step)
 
-    def hybrid_forward(self, F: OperatorModule, token_BT: Array, label_BT: Array) -> Array:
+    def hybrid_forward(self, F: OperatorModule, token_BT: Array, label_BT: Array) -> Any:
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
         position_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
         # Looked up for each row, because the gradient of a broadcast addition is a slow reduction.
