@@ -12,6 +12,7 @@ from typing import Sequence
 from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
+from mxtrain.cluster.standby import is_standby
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.config.groups import Description, describe
@@ -46,6 +47,12 @@ def run(arguments: Sequence[str]) -> int:
                 raise ConfigError(given_arguments.NO_DRY_SWEEP)
             return run_sweep(composer, parsed.overrides)
         composed, description = compose_and_check(composer, parsed.overrides)
+        if is_standby():
+            from mxtrain.cluster.launch.preload import stand_by
+
+            final = stand_by(description)
+            if final is not None and final[1:] != list(arguments):  # without the name of the command
+                return run(final[1:])
         if parsed.shows == "dry_run":
             return show_dry_run(description, [*given_arguments.config_flags(parsed.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":

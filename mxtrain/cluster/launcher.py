@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
@@ -31,6 +31,7 @@ class Launcher:
 
     def __init__(self, cluster: Cluster, van: Optional[str]):
         self.cluster, self.van = cluster, van
+        self._standbys: Dict[str, LocalProcess] = {}
 
     @property
     def address(self) -> str:
@@ -53,6 +54,28 @@ class Launcher:
 
     def close(self) -> None:
         """Ends what the launcher keeps between attempts."""
+        for standby in self._standbys.values():
+            standby.close()
+
+    def prepare(self, processes: Sequence[Process]) -> None:
+        """Starts a standby for each process that has none, if `cluster.standby` asks for it. Called again and again
+        while all processes train."""
+        if not self.cluster.standby:
+            return
+        for process in processes:
+            if process.spec.name not in self._standbys:
+                self._standbys[process.spec.name] = LocalProcess(process.spec, self._start_one, is_standby=True)
+            self._standbys[process.spec.name].listen()  # or its heartbeats would fill the pipe
+
+    def _start_one(self, spec: LaunchSpec) -> Process:
+        """Starts a process, by its standby if that is alive."""
+        standby = self._standbys.pop(spec.name, None)
+        if standby is not None:
+            with suppress(OSError):
+                standby.begin(spec)
+                return standby
+            standby.close()
+        return LocalProcess(spec, self._start_one)
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         """Starts all processes; the stack closes them.
@@ -67,12 +90,12 @@ class Launcher:
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
         # Registered first, because the stack unwinds in reverse: sockets are removed after their processes have ended.
         stack.callback(root.remove_sockets, len(specs))
-        return [started_here(spec, stack) for spec in specs]
+        return [started_here(spec, stack, self._start_one) for spec in specs]
 
 
-def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
+def started_here(spec: LaunchSpec, stack: ExitStack, start: Callable[[LaunchSpec], Process] = LocalProcess) -> Process:
     """Starts a process on this machine, which the stack closes."""
-    process = LocalProcess(spec)
+    process = start(spec)
     stack.callback(process.close)
     return process
 

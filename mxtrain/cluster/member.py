@@ -20,6 +20,8 @@ HOST_WORKERS, HOST_RANK = "MXTRAIN_HOST_WORKERS", "MXTRAIN_HOST_RANK"
 """Number of workers on this host, and the index of this one among them."""
 HEARTBEAT_FD = "MXTRAIN_HEARTBEAT_FD"
 """The open file into which a process writes its heartbeats."""
+STANDBY_FD = "MXTRAIN_STANDBY_FD"
+"""The open file from which a standby reads the process that it becomes."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Callable
 
 from mxtrain.cluster.joining import JoinWatch
+from mxtrain.cluster.standby import wait_until_needed
 from mxtrain.cluster.stopping import EXIT_CODES, ending_signals
 from mxtrain.errors import EXIT_FINISHED
 
@@ -49,6 +50,7 @@ def run_node(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from mxtrain.engine.backend import mx
 
+    wait_until_needed()
     os.environ["DMLC_ROLE"] = role
     os.umask(0o077)  # other users cannot connect to Unix sockets, which ps-lite creates in /tmp
     watch.start()

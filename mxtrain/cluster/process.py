@@ -12,9 +12,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence
 
-from mxtrain.cluster.member import HEARTBEAT_FD
+from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
+from mxtrain.config.search_path import module_command
 from mxtrain.files.durable import append_to
 
 if TYPE_CHECKING:
@@ -148,23 +149,37 @@ class Process:
 
 
 class LocalProcess(Process):
-    """A child process on this machine."""
+    """A child process on this machine.
+
+    Args:
+        spec: its command, environment and log.
+        start: starts another process in its place.
+        is_standby: True if it waits until `begin` makes it one of the processes of the run.
+    """
 
     can_be_replaced = True
     host = "localhost"
 
-    def __init__(self, spec: LaunchSpec):
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        start: Optional[Callable[[LaunchSpec], Process]] = None,
+        is_standby: bool = False,
+    ):
         super().__init__(spec)
+        self._start = start or LocalProcess
         self._rest = b""
         self._reader, writer = os.pipe()
+        orders, self._orders = os.pipe() if is_standby else (-1, -1)
         # The supervisor reads the heartbeats of all processes in turn, so no read may wait.
         os.set_blocking(self._reader, False)
         output = None if spec.log is None else append_to(spec.log, "ab")
+        standby = {STANDBY_FD: str(orders)} if is_standby else {}
         try:
             self._process = start_child(
                 spec.command,
-                env={**spec.environment, HEARTBEAT_FD: str(writer)},
-                pass_fds=[writer],
+                env={**spec.environment, HEARTBEAT_FD: str(writer), **standby},
+                pass_fds=[writer, orders] if is_standby else [writer],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -172,13 +187,34 @@ class LocalProcess(Process):
         finally:
             # Only the child keeps the write end, so that the pipe ends with the child.
             os.close(writer)
+            if is_standby:
+                os.close(orders)
             if output is not None:
                 output.close()
         self._started_at = time.monotonic()
         self.pid = self._process.pid
 
     def start_replacement(self, spec: LaunchSpec) -> Process:
-        return LocalProcess(spec)
+        return self._start(spec)
+
+    def begin(self, spec: LaunchSpec) -> None:
+        """Makes a standby the process of `spec`, of the same name as its own.
+
+        Raises:
+            OSError: it has ended.
+        """
+        before, after = self.spec.environment, spec.environment
+        changed = {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)}
+        arguments = list(spec.command[len(module_command("mxtrain")) :])
+        os.write(self._orders, json.dumps({"environment": changed, "arguments": arguments}).encode() + b"\n")
+        self._close_orders()
+        self.spec = spec
+        self._started_at = self.heartbeat_at = self.progress_at = time.monotonic()
+
+    def _close_orders(self) -> None:
+        if self._orders >= 0:
+            os.close(self._orders)
+            self._orders = -1
 
     @property
     def exit_code(self) -> Optional[int]:
@@ -217,6 +253,7 @@ class LocalProcess(Process):
         self._process.wait()
         os.close(self._reader)
         self._reader = -1
+        self._close_orders()
 
 
 _TIE_TO_PARENT = """

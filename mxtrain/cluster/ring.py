@@ -52,18 +52,20 @@ class Ring:
         self.generation, self._members = 0, []
         self._control.values.clear()
 
-    def update(self, workers: Sequence[Process]) -> None:
+    def update(self, workers: Sequence[Process], waits: bool = False) -> None:
         """Forms the next generation once all remaining members of the current one have asked for it.
 
         Args:
             workers: all workers that were started and not given up.
+            waits: True if a lost worker is replaced first, so that the number of workers stays the same.
         """
         asking = [w for w in workers if w.exit_code is None and self.asks(w)]
         if not asking:
             return
         remaining = [worker for worker in workers if worker.exit_code is None and not self.is_newcomer(worker)]
         if remaining and all(worker in asking for worker in remaining):
-            self._form(asking)
+            if not waits:
+                self._form(asking)
         elif self.generation:
             # A newcomer waits. Rank 0 polls this value, and all members then leave the ring between two steps.
             self._control.values["/mxtrain/wanted"] = str(self.generation + 1).encode()

@@ -57,6 +57,12 @@ class Cluster(Spec):
     each new checkpoint."""
     backoff: NonNegativeFloat = 1.0
     """Seconds before the first restart; twice as long before each further one, a minute at most."""
+    standby: bool = False
+    """Keep a second process for each one, which has loaded its libraries and takes its place after a failure, without
+    `backoff` before the first restart. It needs the memory of an idle process; with launcher=local."""
+    memory_steps: Optional[Positive] = None
+    """Optimizer steps between copies of the state in memory (/dev/shm), from which a restart continues if they are
+    newer than the last checkpoint. They end with the run; with launcher=local or ssh. None: no copies."""
     grace: PositiveFloat = GRACE_S
     """Seconds that a run has to save after SIGINT, SIGTERM or SIGHUP before it is killed."""
 
@@ -94,6 +100,16 @@ class Cluster(Spec):
             return (
                 f"cluster.launcher_options={self.launcher_options} with cluster.launcher=nodes: this launcher calls no "
                 "other program. Leave it out."
+            )
+        if self.memory_steps is not None and self.launcher not in ("local", "ssh"):
+            return (
+                f"cluster.memory_steps={self.memory_steps} with cluster.launcher={self.launcher}: copies in memory "
+                "need worker 0 on the machine of the supervisor: cluster.launcher=local or ssh. Leave it out."
+            )
+        if self.standby and self.launcher != "local":
+            return (
+                f"cluster.standby=true with cluster.launcher={self.launcher}: only processes of cluster.launcher=local "
+                "have standbys. Leave it out."
             )
         for name in ("interface", "launcher_options"):
             if getattr(self, name) and self.launcher == "local":

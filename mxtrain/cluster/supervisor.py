@@ -4,6 +4,7 @@
                         |
                         +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
                         +-> one worker of a ring failed: the others go on -> [backoff] -> start another in its place
+                                     with standbys: the others wait for it -> all go on with the same shares
 
 The supervisor imports no MXNet, so that nothing of MXNet can crash or block it. It keeps no state that matters after
 its end: all state of the run is in the run directory.
@@ -80,6 +81,9 @@ class Supervisor:
         obstacle: returns why no attempt can be made now (a host is unreachable), or ""; called before a restart.
         ring: the elastic ring of workers; None if the group of workers is fixed.
         when_killed: called with the failure of a worker that was killed or hung during training.
+        prepare: called again and again with all processes while they train; prepares for the loss of one.
+        replaces_first: True if worker 0 of a ring may be replaced like any other: it then continues from its last
+            checkpoint, and the others go back to the same step.
     """
 
     def __init__(
@@ -91,9 +95,12 @@ class Supervisor:
         obstacle: Callable[[], str] = str,
         ring: Optional[Ring] = None,
         when_killed: Callable[[ProcessFailure], None] = lambda failure: None,
+        prepare: Callable[[Sequence[Process]], None] = lambda processes: None,
+        replaces_first: bool = False,
     ):
         self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
-        self._obstacle, self._ring, self._when_killed = obstacle, ring, when_killed
+        self._obstacle, self._ring, self._when_killed, self._prepare = obstacle, ring, when_killed, prepare
+        self._replaces_first = replaces_first
         self._restarts = 0
         self._progress: List[str] = []
         self._to_start: List[Tuple[float, Process]] = []
@@ -169,8 +176,11 @@ class Supervisor:
         return True, ""
 
     def _use_restart(self) -> float:
-        """Counts one restart; returns the seconds to wait before it, which double with each one."""
+        """Counts one restart; returns the seconds to wait before it, which double with each one. Standbys do not wait
+        for the first one."""
         self._restarts += 1
+        if self._cluster.standby and self._restarts == 1:
+            return 0.0
         return float(min(self._cluster.backoff * 2 ** (self._restarts - 1), MAX_BACKOFF_S))
 
     def _restarts_used(self) -> str:
@@ -207,7 +217,7 @@ class Supervisor:
             self._forward_warning(workers)
             self._signal = self._signal or signal_before_training(workers)
             if self._ring is not None:
-                self._ring.update(workers)
+                self._ring.update(workers, self._cluster.standby and self._awaits_newcomer(workers))
             # A newcomer that waits to join the ring must not keep the run from ending.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             running = [worker for worker in members if worker.exit_code is None]
@@ -226,6 +236,8 @@ class Supervisor:
             if not running:
                 self._wait_for_end([process for process in processes if process not in workers])
                 return None, next((worker.exit_code for worker in workers if worker.exit_code), EXIT_FINISHED)
+            if len(running) == len(workers) and all(worker.last_heartbeat["batches"] for worker in workers):
+                self._prepare(processes)
             if len(running) < len(members):
                 done_at = done_at or time.monotonic()
                 if time.monotonic() - done_at > self._cluster.step_timeout:
@@ -259,15 +271,21 @@ class Supervisor:
         lost = next(process for process in processes if process.spec.name == failure.process)
         survivors = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
-        is_needed = lost.spec.number == 0 or not survivors or not lost.can_be_replaced
+        is_lost_state = lost.spec.number == 0 and not (self._replaces_first and self._checkpoints())
+        is_needed = is_lost_state or not survivors or not lost.can_be_replaced
         if self._ring is None or not self._ring.elastic or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.exit_code in FINAL and not self._ring.is_newcomer(lost):
             return False  # bad input and a diverged loss are the same on all members
+        previous = self._previous_failure
+        can_restart, suffix = self._may_restart(failure)
+        if not can_restart and lost.spec.number == 0:
+            self._previous_failure = previous  # the caller asks again
+            return False
         processes.remove(lost)
         lost.close()
-        can_restart, suffix = self._may_restart(failure)
-        message = f"{failure.cause}; {len(survivors)} of {len(survivors) + 1} workers go on without it"
+        verb = "wait for another" if self._cluster.standby and can_restart else "go on without it"
+        message = f"{failure.cause}; {len(survivors)} of {len(survivors) + 1} workers {verb}"
         if can_restart:
             wait = self._use_restart()
             self._to_start.append((time.monotonic() + wait, lost))
@@ -276,6 +294,13 @@ class Supervisor:
         for line in failure.last_lines if not can_restart else ():
             self._say(f"  {failure.process}: {line}")
         return True
+
+    def _awaits_newcomer(self, workers: Sequence[Process]) -> bool:
+        """Returns True while a worker is lost and no replacement of it has asked to join the ring."""
+        assert self._ring is not None
+        late = any(self._ring.is_newcomer(worker) and not self._ring.asks(worker) for worker in workers)
+        # The others may ask for the next ring before the supervisor has handled the loss.
+        return bool(self._to_start) or late or any(w.exit_code not in (None, *AGREED_EXIT_CODES) for w in workers)
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
         for start_at, lost in list(self._to_start):

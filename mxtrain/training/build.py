@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
 from mxtrain.callback.protocol import BY_HAND, CommandLine, RunInfo
+from mxtrain.checkpoint.memory import build_memory_state
 from mxtrain.cluster.joining import connect_store
 from mxtrain.cluster.stopping import SignalStop
 from mxtrain.cluster.stragglers import Stragglers
@@ -357,7 +358,7 @@ def build_context(
         data,
         evaluator,
         build_test_evaluator,
-        Saving(checkpoints, callbacks),
+        Saving(checkpoints, callbacks, build_memory_state() if is_first else None),
         SignalStop(plan.grace_s, description.checkpoint.on_signal == "stop", description.cluster.notice),
         callbacks,
         actions,

@@ -23,6 +23,11 @@ def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
         now: number of workers of the new ring.
         step: last completed step.
     """
+    if now == before:
+        return (
+            f"{lost}: {now} workers go on after step {step}, one of them started anew. No step is lost, and shares of "
+            "batches stay the same"
+        )
     return (
         f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or repeated"
         ", but shares of batches change: the last bits differ from an uninterrupted run, and more "

@@ -7,9 +7,10 @@ continues. Schedules never see budgets, so a run that is cut into pieces compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
+from mxtrain.checkpoint.memory import is_kept_in_memory
 from mxtrain.cluster.stopping import GRACE_S, Budget
 from mxtrain.config.cadence import Cadence
 from mxtrain.config.groups import Description
@@ -62,6 +63,9 @@ class Plan:
 
     step_setting: str = ""
     """The setting that gives `max_steps`, as it is typed."""
+
+    keep: Cadence = field(default_factory=Cadence)
+    """When the state is kept in memory, for a restart by the supervisor."""
 
     def budget(self, with_time: bool = True) -> Budget:
         """Returns the limits of the run, whose time begins now.
@@ -139,6 +143,7 @@ def build_plan(
         log=Cadence(every_steps=trainer.log_interval),
         validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
         save=checkpoint.cadence(),
+        keep=Cadence(every_steps=description.cluster.memory_steps if is_kept_in_memory() else None),
         grace_s=description.cluster.grace,
         save_on_end=checkpoint.save_on_end,
         keeps_best=checkpoint.keep_top > 0,

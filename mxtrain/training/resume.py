@@ -24,6 +24,7 @@ from mxtrain.checkpoint import (
 )
 from mxtrain.checkpoint.average import refuse_average
 from mxtrain.checkpoint.folder import AVERAGED
+from mxtrain.checkpoint.memory import newest_in_memory
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.checkpoint.store import CHECKPOINTS
@@ -409,7 +410,10 @@ def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> Re
         differences = functools.partial(changed_settings, config=config)
         fetch_checkpoints(keep.upload, run_dir / CHECKPOINTS, keep.resume == "never", differences)
     store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top, upload=upload)
-    return ResumePoint(store, find_checkpoint(keep.resume, store, config))
+    checkpoint, in_memory = find_checkpoint(keep.resume, store, config), newest_in_memory()
+    if in_memory is not None and (checkpoint is None or in_memory.step > checkpoint.step):
+        checkpoint = in_memory  # of an earlier attempt of the same supervisor, so of the same description
+    return ResumePoint(store, checkpoint)
 
 
 def monitor_changed(before: JsonObject, now: JsonObject) -> bool:

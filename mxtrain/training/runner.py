@@ -273,7 +273,7 @@ class Runner:
 
     def _loop(self, budget: Budget) -> Loop:
         """Yields each step to take, and records, validates and saves after it; returns the reason to stop."""
-        for rule in (self._plan.log, self._plan.validate, self._plan.save):
+        for rule in (self._plan.log, self._plan.validate, self._plan.save, self._plan.keep):
             rule.start(self.state.step, self.state.epoch, 0.0)
         stop = self._stop_at_step_limit()
         is_due = self.state.validation_due or (stop is not None and stop.state == "finished")
@@ -403,15 +403,16 @@ class Runner:
         finished = stop is not None and stop.state == "finished"
         position = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
         log, validate, save = (rule.due(*position) for rule in (self._plan.log, self._plan.validate, self._plan.save))
+        keep = self._plan.keep.due(*position)
         save = save or self._agreement.saves
         validate = validate or finished
-        if log or validate or save or stop:
+        if log or validate or save or keep or stop:
             # If the run directory was deleted, another run may be at that path now, so nothing is written there.
             self._saving.require_in_place()
         # A profile over a validation or a save would count their time as time of a step.
-        if self._profiling and (validate or save or stop):
+        if self._profiling and (validate or save or keep or stop):
             self._profiling.discard()
-        if validate or save or stop or epoch_ended or after_rows:
+        if validate or save or keep or stop or epoch_ended or after_rows:
             # The sums of the epoch are reset after its last step, so all of its rows must be read now.
             self._record(everything=True)
             self._recorder.pause()
@@ -429,6 +430,8 @@ class Runner:
         if (save and not stop) or is_best:
             self._save()
             self._clock.start(step, self.state.epoch, time.monotonic())
+        elif keep and not stop:
+            self._save(in_memory=True)
 
     def _stop_at_step_limit(self) -> Optional[Stop]:
         """Returns the reason to stop if the step limit is already reached.
@@ -476,16 +479,19 @@ class Runner:
         if bad_step is not None:
             raise NonFiniteError(self._diagnosis.explain_loss(bad_step, together))
 
-    def _save(self) -> None:
+    def _save(self, in_memory: bool = False) -> None:
         """Saves a checkpoint of the finished steps.
+
+        Args:
+            in_memory: True to keep it in memory only, for a restart by the supervisor.
 
         Raises:
             NonFiniteError: a parameter contains an infinite number or NaN.
         """
         with self._step.synchronized():
-            self._save_synchronized()
+            self._save_synchronized(in_memory)
 
-    def _save_synchronized(self) -> None:
+    def _save_synchronized(self, in_memory: bool) -> None:
         # MXNet's ReLU turns NaN into 0, so the loss can be finite while weights are NaN; no checkpoint may contain
         # them.
         bad = snapshot.first_nonfinite_parameter(self._step)
@@ -495,7 +501,8 @@ class Runner:
         self._callbacks.notify("on_checkpoint", self.state.step)
         validated = self.state.validated_step == self.state.step and self._actions.ranks_validations
         metric = self.state.values.get(self._plan.monitor) if validated else None
-        self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
+        save = self._saving.keep_in_memory if in_memory else self._saving.save
+        save(snapshot.take(self._step, self.state, self._plan, metric))
         self._step.wait_for_save()
 
     def _save_at_end(self) -> None:

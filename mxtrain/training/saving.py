@@ -9,6 +9,7 @@ from mxtrain.training.callback_list import CallbackList
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint, Snapshot
+    from mxtrain.checkpoint.memory import MemoryState
     from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome
 
 
@@ -40,10 +41,16 @@ class Saving:
     Args:
         store: a `CheckpointStore`, or `NoStore`.
         callbacks: callbacks to notify of failures.
+        memory: the last state in memory; None if there is none, as on workers other than rank 0.
     """
 
-    def __init__(self, store: Union[CheckpointStore, NoStore], callbacks: CallbackList):
-        self._store, self._callbacks = store, callbacks
+    def __init__(
+        self,
+        store: Union[CheckpointStore, NoStore],
+        callbacks: CallbackList,
+        memory: Optional[MemoryState] = None,
+    ):
+        self._store, self._callbacks, self._memory = store, callbacks, memory
         self.saved_step = -1
         """Step of the newest checkpoint that has been saved or is being written."""
         self.failure = ""
@@ -65,6 +72,12 @@ class Saving:
         self._store.save(snapshot)
         self.saved_step = snapshot.step
 
+    def keep_in_memory(self, snapshot: Snapshot) -> None:
+        """Writes into memory in the background; waits only for the state before this one."""
+        problem = "" if self._memory is None else self._memory.keep(snapshot)
+        if problem:
+            self._callbacks.notify("on_message", problem)
+
     def synchronize(self) -> None:
         """Waits for the save under way."""
         self._report(self._store.wait())
@@ -75,6 +88,8 @@ class Saving:
         Args:
             seconds_left: returns the seconds for which it may still wait for the upload.
         """
+        if self._memory is not None:
+            self._memory.close()
         self._store.close(seconds_left)
 
     def latest(self) -> Optional[Checkpoint]:

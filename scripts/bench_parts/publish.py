@@ -50,7 +50,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),
     "distributed": ("Several processes", ("workers", "tables", "compression", "links")),
-    "reliability": ("Reliability", ("soak", "faults", "kill_sweep")),
+    "reliability": ("Reliability", ("soak", "faults", "kill_sweep", "restarts")),
 }
 """File name -> title and parts of each topic's page. Parts without a topic get the page `other`."""
 

@@ -115,7 +115,7 @@ def _supervise(
             print_and_log(f"`{program()} replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
 
     _announce(description, launcher, logs)
-    with ring_of(description, launcher) as ring:
+    with ring_of(description, launcher) as ring, _memory_of(description, print_and_log):
         supervisor = Supervisor(
             launcher.cluster,
             _starter(launcher, overrides_of, logs),
@@ -124,6 +124,11 @@ def _supervise(
             launcher.obstacle,
             ring,
             refer_to_step,
+            launcher.prepare,
+            # A replacement has the command line of the lost worker: with resume=never it would begin anew.
+            replaces_first=launcher.cluster.standby
+            and description.checkpoint.resume != "never"
+            and description.trainer.max_time is None,
         )
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:
@@ -203,6 +208,20 @@ def ring_of(description: Description, launcher: Launcher) -> Iterator[Optional[R
             yield ring
         finally:
             del os.environ[RING]
+
+
+@contextmanager
+def _memory_of(description: Description, print_line: Callable[[str], None]) -> Iterator[None]:
+    """Opens the folder in memory for the last state of a run, if `cluster.memory_steps` asks for it."""
+    if description.cluster.memory_steps is None:
+        yield
+        return
+    from mxtrain.checkpoint.memory import memory_folder  # imports numpy, which a supervisor rarely needs
+
+    with memory_folder() as problem:
+        if problem:
+            print_line(f"cluster.memory_steps: {problem}. A restart begins at the last checkpoint")
+        yield
 
 
 def _starter(

@@ -1,0 +1,336 @@
+"""Standbys, and states in memory: what they replace, the same bits as unbroken, and nothing that is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import List
+
+import pytest
+from running import Process, assert_same, has_steps, running_processes
+from test_horovod import RING, Worker
+from test_workers import SLOW, nobody_is_left, processes
+from waiting import wait_for_ends, wait_until
+
+from mxtrain.checkpoint.memory import MEMORY
+from mxtrain.cluster.launcher import Launcher
+from mxtrain.cluster.process import LaunchSpec, LocalProcess
+from mxtrain.cluster.ring import Ring
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.standby import is_standby, wait_until_needed
+from mxtrain.cluster.supervisor import Supervisor
+from mxtrain.errors import PeersLost
+from mxtrain.kvstore.spec import has_horovod
+from mxtrain.training import elastic
+
+PS = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
+WARM = ("cluster.standby=true", "cluster.memory_steps=3", "trainer.log_interval=1")
+
+BECOMES = """
+import json, os, sys
+sys.argv[1:] = ["--"]
+from mxtrain.cluster.standby import is_standby, wait_until_needed
+was = is_standby()
+arguments = wait_until_needed()
+print(json.dumps([was, is_standby(), arguments, os.environ.get("KEPT"), os.environ.get("NEW"), os.environ.get("OLD")]))
+"""
+
+
+def spec_of(tmp_path: Path, *arguments: str, **variables: str) -> LaunchSpec:
+    path = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+    return LaunchSpec(
+        "worker 1", [sys.executable, "-c", BECOMES, "mxtrain", *arguments], {**path, **variables}, tmp_path / "log"
+    )
+
+
+def test_a_process_that_is_no_standby_does_not_wait() -> None:
+    assert not is_standby() and wait_until_needed() is None
+
+
+@pytest.mark.slow
+def test_a_standby_becomes_the_process_that_it_replaces(tmp_path: Path) -> None:
+    launcher = Launcher(Cluster(standby=True), None)
+    with closing(launcher), ExitStack() as stack:
+        first = launcher._start_one(spec_of(tmp_path, "a", KEPT="1", OLD="1"))
+        stack.callback(first.close)
+        launcher.prepare([first])
+        launcher.prepare([first])  # has one already
+        (standby,) = launcher._standbys.values()
+        time.sleep(0.3)
+        assert standby.exit_code is None
+        second = first.start_replacement(spec_of(tmp_path, "b", "c=d", KEPT="1", NEW="2"))
+        stack.callback(second.close)
+        assert second is standby and not launcher._standbys
+        wait_until(lambda: second.exit_code is not None)
+    expected = [[False, False, None, "1", None, "1"], [True, False, ["b", "c=d"], "1", "2", None]]
+    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == expected
+
+
+@pytest.mark.slow
+def test_a_standby_that_was_killed_is_replaced_by_a_new_process(tmp_path: Path) -> None:
+    launcher = Launcher(Cluster(standby=True), None)
+    with closing(launcher), ExitStack() as stack:
+        first = launcher._start_one(spec_of(tmp_path))
+        stack.callback(first.close)
+        launcher.prepare([first])
+        (standby,) = launcher._standbys.values()
+        os.kill(standby.pid, signal.SIGKILL)
+        wait_for_ends([standby.pid])
+        second = launcher._start_one(spec_of(tmp_path))
+        stack.callback(second.close)
+        assert isinstance(second, LocalProcess) and second is not standby
+        launcher.prepare([second])
+        left = next(iter(launcher._standbys.values())).pid
+    wait_for_ends([left])
+
+
+def test_standbys_are_off_by_default(tmp_path: Path) -> None:
+    launcher = Launcher(Cluster(), None)
+    launcher.prepare([Worker(0)])
+    assert not launcher._standbys
+
+
+def test_with_standbys_the_first_restart_does_not_wait() -> None:
+    for standby, expected in ((True, [0.0, 2.0, 4.0]), (False, [1.0, 2.0, 4.0])):
+        supervisor = Supervisor(Cluster(standby=standby), lambda *_: [], list, print)
+        assert [supervisor._use_restart() for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("launcher", ["nodes", "mpi", "slurm", "ray"])
+def test_launchers_that_have_neither(launcher: str) -> None:
+    assert (
+        "cluster.memory_steps=5 with cluster.launcher="
+        in Cluster(launcher=launcher, memory_steps=5).unsupported_reason()
+    )
+    assert (
+        "cluster.standby=true with cluster.launcher=" in Cluster(launcher=launcher, standby=True).unsupported_reason()
+    )
+
+
+def test_the_ring_waits_for_a_replacement() -> None:
+    workers = [Worker(number) for number in range(3)]
+    with closing(Ring()) as ring:
+        for worker in workers:
+            worker.asks_for(1)
+        ring.update(workers)
+        supervisor = Supervisor(Cluster(workers=3, standby=True), lambda *_: [], list, print, ring=ring)
+        assert not supervisor._awaits_newcomer(workers)
+        workers[1].gone = -9  # the others ask before the supervisor has handled it
+        assert supervisor._awaits_newcomer(workers)
+        newcomer = Worker(1)
+        remaining = [workers[0], newcomer, workers[2]]
+        for worker in (workers[0], workers[2]):
+            worker.asks_for(2)
+        assert supervisor._awaits_newcomer(remaining)
+        ring.update(remaining, waits=True)
+        assert ring.generation == 1
+        newcomer.asks_for(2)
+        assert not supervisor._awaits_newcomer(remaining)
+        ring.update(remaining, waits=False)
+        assert ring.generation == 2 and not ring.is_newcomer(newcomer)
+
+
+def test_a_ring_of_the_same_size_says_so() -> None:
+    assert "3 workers go on after step 7, one of them started anew" in elastic.remark(PeersLost("lost"), 3, 3, 7)
+    assert "3 workers (before: 2) go on after step 7" in elastic.remark(PeersLost("lost"), 2, 3, 7)
+
+
+# Real processes.
+
+SLOWLY = """
+import time
+from pathlib import Path
+from mxtrain.callback.protocol import Callback
+
+class Slowly(Callback):
+    # Lets a run last until standbys have loaded everything and the test has done its part.
+
+    def on_steps(self, rows, progress):
+        if not (Path(__file__).parent / "go").exists():
+            time.sleep(0.1 if progress.step < 60 else 1.0)
+"""
+
+
+def start_slowly(run_dir: Path, *overrides: str) -> Process:
+    """Starts a run with standbys, and waits until it trains and all of them are there."""
+    (run_dir.parent / "slowly.py").write_text(SLOWLY)
+    environment = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{run_dir.parent}"}
+    run = Process(run_dir, *overrides, *SLOW, *WARM, "+callback.slowly._target_=slowly.Slowly", env=environment)
+    return run.wait_until(has_steps(run_dir, 5)).wait_until(
+        lambda: {len(pids) for pids in processes(run_dir).values()} == {2}
+    )
+
+
+def end_quickly(run: Process) -> Process:
+    (run.run_dir.parent / "go").touch()
+    return run.end()
+
+
+def trained(run_dir: Path, *overrides: str) -> Path:
+    Process(run_dir, *overrides).end()
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("unbroken") / "run", *PS, *SLOW, "trainer.log_interval=1")
+
+
+@pytest.fixture(scope="module")
+def unbroken_ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = (*RING, "cluster.workers=3", *SLOW, "trainer.log_interval=1")
+    return trained(tmp_path_factory.mktemp("unbroken_ring") / "run", *given)
+
+
+def memory_of(run_dir: Path) -> Path:
+    """Returns the folder of a run in memory."""
+    found = (e[MEMORY] for _, command, e in running_processes() if str(run_dir) in command and MEMORY in e)
+    return Path(next(found))
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("victims", [["worker1", "server"], ["worker0", "scheduler"]])
+def test_a_restart_by_standbys_gives_the_bits_of_an_unbroken_run(
+    tmp_path: Path, unbroken: Path, victims: List[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    run = start_slowly(run_dir, *PS)
+    folder = memory_of(run_dir)
+    for victim in victims:
+        run.wait_until(lambda: {len(pids) for pids in processes(run_dir).values()} == {2})
+        before = {role: min(pids) for role, pids in processes(run_dir).items()}
+        waiting = {role: max(pids) for role, pids in processes(run_dir).items()}
+        rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
+        os.kill(before[victim], signal.SIGKILL)
+        wait_for_ends(before.values())
+        run.wait_until(has_steps(run_dir, rows_before + 3))
+        assert all(waiting[role] in pids for role, pids in processes(run_dir).items()), "started anew"
+    end_quickly(run)
+    assert len(re.findall("Going on from the last checkpoint in 0", run.output)) >= 1
+    assert_same(run_dir, unbroken)
+    nobody_is_left(run_dir)
+    assert not folder.exists()
+
+
+@pytest.mark.zoo
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+@pytest.mark.parametrize("victim", ["worker1", "worker0"])
+def test_a_ring_keeps_its_other_workers_and_the_bits_of_an_unbroken_run(
+    tmp_path: Path, unbroken_ring: Path, victim: str
+) -> None:
+    run_dir = tmp_path / "run"
+    run = start_slowly(run_dir, *RING, "cluster.workers=3")
+    folder = memory_of(run_dir)
+    before = {role: min(pids) for role, pids in processes(run_dir).items()}
+    waiting = {role: max(pids) for role, pids in processes(run_dir).items()}
+    rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
+    os.kill(before[victim], signal.SIGKILL)
+    wait_for_ends([before[victim]])
+    run.wait_until(has_steps(run_dir, rows_before + 3))
+    now = processes(run_dir)
+    assert all((before[role] in pids) is (role != victim) and waiting[role] in pids for role, pids in now.items())
+    end_quickly(run)
+    assert "2 of 3 workers wait for another" in run.output and "all processes are ended" not in run.output
+    assert_same(run_dir, unbroken_ring)
+    nobody_is_left(run_dir)
+    assert not folder.exists()
+
+
+@pytest.mark.zoo
+def test_nothing_is_left_of_a_supervisor_that_was_killed_and_another_run_goes_on(
+    tmp_path: Path, unbroken: Path
+) -> None:
+    run, other = (start_slowly(tmp_path / name, *PS) for name in ("run", "other"))
+    folder, others_folder = memory_of(tmp_path / "run"), memory_of(tmp_path / "other")
+    assert folder != others_folder
+    run.kill(signal.SIGKILL).end(-9)
+    wait_until(lambda: not folder.exists() and not processes(tmp_path / "run"), 10)
+    end_quickly(other)
+    assert_same(tmp_path / "other", unbroken)
+    assert not others_folder.exists()
+    again = Process(tmp_path / "run", *PS, *SLOW, *WARM).end()
+    assert "resumed at step" in " ".join(again.output.split())
+    assert_same(tmp_path / "run", unbroken)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("store", ["dist_sync", "horovod"])
+def test_a_standby_that_is_killed_while_it_takes_over_is_replaced(
+    tmp_path: Path, unbroken: Path, unbroken_ring: Path, store: str
+) -> None:
+    """The second loss comes before the run has trained again, so that no standby is there."""
+    if store == "horovod" and not has_horovod():
+        pytest.skip("Horovod is not built here: scripts/horovod")
+    run_dir = tmp_path / "run"
+    run = start_slowly(run_dir, *(PS if store == "dist_sync" else (*RING, "cluster.workers=3")))
+    folder = memory_of(run_dir)
+    before, waiting = (choose(processes(run_dir)["worker1"]) for choose in (min, max))
+    os.kill(before, signal.SIGKILL)
+    wait_for_ends([before])
+    os.kill(waiting, signal.SIGKILL)
+    rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
+    run.wait_until(has_steps(run_dir, rows_before + 3))
+    end_quickly(run)
+    assert_same(run_dir, unbroken if store == "dist_sync" else unbroken_ring)
+    nobody_is_left(run_dir)
+    assert not folder.exists()
+
+
+@pytest.mark.zoo
+def test_kills_while_the_state_is_written_to_memory(tmp_path: Path, unbroken: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = start_slowly(run_dir, *PS)
+    folder = memory_of(run_dir)
+    for _ in range(2):
+        first = min(processes(run_dir)["worker0"])
+        run.wait_until(lambda: any((folder / "states").glob(".tmp-step*")))
+        os.kill(first, signal.SIGKILL)
+        wait_for_ends([first])
+        rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
+        run.wait_until(has_steps(run_dir, rows_before + 3))
+    end_quickly(run)
+    assert_same(run_dir, unbroken)
+    nobody_is_left(run_dir)
+    assert not folder.exists()
+
+
+@pytest.mark.zoo
+def test_what_all_processes_leave_when_they_are_killed_is_removed_by_the_next_run(
+    tmp_path: Path, unbroken: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    run = start_slowly(run_dir, *PS)
+    folder = memory_of(run_dir)
+    guards = [pid for pid, command, _ in running_processes() if str(folder) in command]
+    assert len(guards) == 1
+    for pid in (*guards, run.popen.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.end(-9)
+    nobody_is_left(run_dir)
+    assert folder.exists()
+    (run_dir.parent / "go").touch()
+    Process(run_dir, *PS, *SLOW, *WARM).end()
+    assert_same(run_dir, unbroken)
+    assert not folder.exists()
+
+
+@pytest.mark.zoo
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="a small /dev/shm needs root")
+def test_a_dev_shm_that_is_too_small_leaves_the_checkpoints(tmp_path: Path, unbroken: Path) -> None:
+    run_dir = tmp_path / "run"
+    mount = 'mount -t tmpfs -o size=1100k tmpfs /dev/shm && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-m", "mxtrain"]
+    run = Process(run_dir, *PS, *SLOW, "cluster.memory_steps=3", "trainer.log_interval=1", command=command)
+    run.wait_until(has_steps(run_dir, 30))
+    os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
+    run.end()
+    printed = " ".join(run.output.split())
+    assert "is not kept in memory: it takes" in printed and "Going on from the last checkpoint" in printed
+    assert_same(run_dir, unbroken)
