@@ -270,10 +270,15 @@ def lr_find(
 def plan(
     *overrides: str,
     devices: Union[Literal["auto"], int] = "auto",
+    workers: int = 1,
+    bandwidth: Optional[float] = None,
+    latency: float = 0.1,
+    shared: bool = False,
     seconds: float = 0.5,
     profile: Optional[AnyPath] = None,
     out: Optional[AnyPath] = None,
     fresh: bool = False,
+    figure: Optional[AnyPath] = None,
     config_dir: Optional[AnyPath] = None,
     **parts: Unpack[Parts],
 ) -> PlanResult:
@@ -285,16 +290,22 @@ def plan(
     Args:
         overrides: as on the command line, e.g. ``"model=resnet"``; their placement is not used.
         devices: largest number of devices of a worker.
+        workers: largest number of workers.
+        bandwidth: Gbit/s of the link of each worker's machine; None: all workers are on this machine.
+        latency: milliseconds of a message over such a link.
+        shared: whether the workers share the cores of this machine all the same.
         seconds: time for each measurement.
         profile: file with measurements to take instead.
         out: file for the measurements.
         fresh: whether to measure again.
+        figure: PNG file for samples/s by the number of workers.
         config_dir: folder with further groups and options.
         parts: groups by name, as for `train`; objects cannot be sent to the processes that measure.
 
     Returns:
         The placements: ``best``, the fastest that fits, or None; ``forecasts``, fastest first;
-        ``overrides(forecast)``, which train it; ``rows()`` and ``frame()`` as a table; ``profile``.
+        ``overrides(forecast)``, which train it; ``advice``, a sentence on the number of workers; ``rows()`` and
+        ``frame()`` as a table; ``profile``.
 
     Raises:
         ConfigError: an override or a setting is wrong, or the run cannot be trained on one device.
@@ -312,8 +323,10 @@ def plan(
             f"plan: {next(iter(call.objects.values))} is an object, which cannot be sent to the processes that "
             'measure. Name its class, e.g. "model._target_=package.Class".'
         )
-    files = without_none(profile=optional_path(profile, "plan: profile"), out=optional_path(out, "plan: out"))
-    values = {"devices": devices, "seconds": seconds, "fresh": fresh, **files}
+    paths = {"profile": profile, "out": out, "figure": figure}
+    files = without_none(**{name: optional_path(path, f"plan: {name}") for name, path in paths.items()})
+    links = {"workers": workers, "bandwidth": bandwidth, "latency": latency, "shared": shared}
+    values = {"devices": devices, "seconds": seconds, "fresh": fresh, **links, **files}
     settings = validate_arguments(PlanSettings, values, "plan")
     with call.composer() as composer:
         _, description = compose_and_check(composer, call.overrides)

@@ -35,7 +35,11 @@ COMMAND = Command(
     help="time, memory and traffic of all placements of a run, from measurements of a few",
     usage="[setting=value ...] [group=option ...] [group.field=value ...]",
     settings="PlanOptions",
-    examples=("plan model=resnet", "plan model=resnet dataset.batch_size=256 devices=4 out=profile.json"),
+    examples=(
+        "plan model=resnet",
+        "plan model=resnet workers=16 bandwidth=1 latency=0.2 figure=scaling.png",
+        "plan model=resnet dataset.batch_size=256 devices=4 out=profile.json",
+    ),
 )
 
 
@@ -69,6 +73,8 @@ def _print(found: PlanResult) -> None:
     reasons = {one.reason: one for one in reversed(found.forecasts) if one.reason}
     for reason, one in reasons.items():
         print(f"not {' '.join(one.placement.overrides(profile.kind))}: {reason}")
+    if found.advice:
+        print(found.advice)
     if found.best is None:
         print("no placement fits")
         return

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from mxtrain.parallel.exchange import SIZE, Link, link_seconds, split_buckets, traffic
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe
 from mxtrain.parallel.schedule import FORWARD, held, stage_order
@@ -23,6 +24,8 @@ PROBED_MICROBATCHES = 4
 """Number of microbatches of the pipelines that are measured, besides one."""
 EQUAL = 1.05
 """Factor below which two predicted times count as equal."""
+WORTH = 0.5
+"""Share of the first worker's samples/s that a further worker must add to be worth its price."""
 NEARLY_FULL = 0.9
 """Share of the memory from which on memory is what bounds a placement."""
 
@@ -165,10 +168,15 @@ class Forecaster:
     Args:
         profile: the measurements.
         schedule: order of passes of pipelines.
+        link: link of each worker's machine.
+        shared: True if all workers share the cores of this machine, also with a limited link.
     """
 
-    def __init__(self, profile: PlacementProfile, schedule: str = "1f1b"):
+    def __init__(
+        self, profile: PlacementProfile, schedule: str = "1f1b", link: Optional[Link] = None, shared: bool = True
+    ):
         self._profile, self._schedule = profile, schedule
+        self._link, self._shared = link or Link(), shared
 
     def unsupported_reason(self, placement: Placement) -> str:
         """Returns why the profile has no prediction for a placement; empty if it has."""
@@ -182,6 +190,8 @@ class Forecaster:
                 )
             if probe.refused:
                 return probe.refused
+        if placement.workers > 1 and self._profile.find_exchange(placement.store, placement.precision) is None:
+            return f"the profile has no measurement of two workers with kvstore={placement.store}"
         return ""
 
     def _probed_microbatches(self, placement: Placement) -> int:
@@ -193,12 +203,17 @@ class Forecaster:
         return self._find(placement.precision, 1, placement.stages, self._probed_microbatches(placement))
 
     def predict(self, placement: Placement) -> Forecast:
-        """Predicts a placement of one worker for which `unsupported_reason` is empty."""
+        """Predicts a placement; one that cannot be trained or predicted has a reason."""
         reason = self.unsupported_reason(placement)
         if reason:
             return Forecast(placement, reason=reason)
-        makespan, busy = self._passes(placement)
+        copies = placement.workers if self._shared else 1
+        makespan, busy = self._passes(placement, copies)
         step_s = self._step_time(placement, makespan)
+        # The update of each worker is work of about one core.
+        step_s = makespan + (step_s - makespan) * max(1.0, copies / self._profile.cores)
+        exchange_s, handled = self._exchange(placement)
+        step_s += exchange_s
         single = self._find(placement.precision)
         batch_size = single.batch_size or self._profile.batch_size
         device_bytes, process_bytes = self.memory(placement)
@@ -206,7 +221,7 @@ class Forecaster:
         bubble_s = makespan - sum(busy) / len(busy)
         available = self._profile.memory_bytes
         used = process_bytes if self._profile.kind == "cpu" else device_bytes
-        bound = "bubble" if bubble_s > 0.5 * step_s else "compute"
+        bound = max((compute_s, "compute"), (2 * bubble_s, "bubble"), (2 * exchange_s, "link"))[1]
         reason = ""
         if used > available:
             reason = f"it needs {used / 2**20:,.0f} MiB of memory, and there are {available / 2**20:,.0f} MiB"
@@ -219,8 +234,10 @@ class Forecaster:
             device_bytes,
             process_bytes,
             self._device_traffic(placement),
+            handled,
             compute_s=compute_s,
             bubble_s=bubble_s,
+            exchange_s=exchange_s,
             bound=bound,
             reason=reason,
         )
@@ -335,6 +352,34 @@ class Forecaster:
             rest += max(replicas.step_s - replicas.passes_s - (single.step_s - single.passes_s), 0.0)
         return passes_s + rest
 
+    # Workers.
+
+    def _exchange(self, placement: Placement) -> Tuple[float, float]:
+        """Returns the seconds in which workers exchange gradients, and the bytes that each sends and receives.
+
+        The links' time is simulated. That of the processors grows with the bytes that a machine handles, from what two
+        workers took here; the longer one counts.
+        """
+        if placement.workers == 1:
+            return 0.0, 0.0
+        size = self._find(placement.precision).parameter_bytes * SIZE[placement.compression]
+        own, busiest = traffic(placement.store, placement.workers, size)
+        link_s = link_seconds(placement.store, placement.workers, split_buckets(size), self._link)
+        probe = self._profile.find_exchange(placement.store, placement.precision)
+        assert probe is not None
+        measured = _handled_together(placement.store, 2, self._find(placement.precision).parameter_bytes)
+        per_byte = self._probed_exchange_s(probe) / measured
+        together = _handled_together(placement.store, placement.workers, size)
+        return max(link_s, per_byte * (together if self._shared else busiest)), own
+
+    def _probed_exchange_s(self, probe: Probe) -> float:
+        """Returns the seconds of the exchange of two workers on this machine: what their step took beyond computing."""
+        place = probe.placement
+        alone = Placement(precision=place.precision, workers=place.workers)
+        makespan, _ = self._passes(alone, place.workers)
+        rest = (self._step_time(alone, makespan) - makespan) * max(1.0, place.workers / self._profile.cores)
+        return max(probe.step_s - makespan - rest, 0.0)
+
     # Memory.
 
     def memory(self, placement: Placement) -> Tuple[float, float]:
@@ -400,6 +445,12 @@ class Forecaster:
         return traffic
 
 
+def _handled_together(store: str, num_workers: int, gradient_bytes: float) -> float:
+    """Returns the bytes that all processes of a step send and receive."""
+    own, _ = traffic(store, num_workers, gradient_bytes)
+    return num_workers * own * (1 if store == "horovod" else 2)  # servers handle each byte, too
+
+
 def _is_alone(probe: Probe, precision: str) -> bool:
     place = probe.placement
     return place.num_devices == place.workers == 1 and place.precision == precision and not probe.refused
@@ -416,6 +467,29 @@ def _interpolate(points: Sequence[Tuple[float, float]], x: float) -> float:
     upper = next((number for number, (at, _) in enumerate(points) if number and at >= x), len(points) - 1)
     (x0, y0), (x1, y1) = points[upper - 1], points[upper]
     return max(y0 + (y1 - y0) * (x - x0) / (x1 - x0), 0.0)
+
+
+def best_by_workers(forecasts: Sequence[Forecast]) -> List[Forecast]:
+    """Returns the best placement of each number of workers for which there is one, fewest workers first."""
+    numbers = sorted({one.placement.workers for one in forecasts})
+    found = [best_of([one for one in forecasts if one.placement.workers == number]) for number in numbers]
+    return [one for one in found if one is not None]
+
+
+def knee_of(curve: Sequence[Forecast]) -> Forecast:
+    """Returns the last number of workers before a further worker adds less than half of what the first one does.
+
+    Args:
+        curve: result of `best_by_workers`, not empty.
+    """
+    first = curve[0].samples_per_s / curve[0].placement.workers
+    knee = curve[0]
+    for before, after in zip(curve, curve[1:]):
+        gained = after.samples_per_s - before.samples_per_s
+        if gained < WORTH * first * (after.placement.workers - before.placement.workers):
+            break
+        knee = after
+    return knee
 
 
 def best_of(forecasts: Sequence[Forecast]) -> Optional[Forecast]:

@@ -5,23 +5,29 @@ profile (measured or read) -> placements -> rules of the configuration -> foreca
 
 from __future__ import annotations
 
+import io
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Type, Union
 
-from mxtrain.config.rules import check_batch_divisions, check_precision, check_store_devices
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.config.rules import check_batch_divisions, check_precision
 from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json, replace_file
-from mxtrain.parallel.forecast import Forecast, Forecaster, best_of
-from mxtrain.parallel.placement import Placement, enumerate_placements
+from mxtrain.kvstore.spec import has_horovod
+from mxtrain.parallel.exchange import SIZE, Link
+from mxtrain.parallel.forecast import Forecast, Forecaster, best_by_workers, best_of, knee_of
+from mxtrain.parallel.placement import Placement, enumerate_placements, powers_to
 from mxtrain.parallel.placement_profile import PlacementProfile, read_profile
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Parallel, Pipeline, Single
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.terminal.tables import rows_text
-from mxtrain.types import PathText, Positive, PositiveFloat, Spec
+from mxtrain.types import NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
 from mxtrain.workflows.output_file import OutputFile
 from mxtrain.workflows.result_table import ResultTable
 
@@ -37,6 +43,14 @@ class PlanSettings(Spec):
 
     devices: Union[Literal["auto"], Positive] = "auto"
     """Largest number of devices of a worker; auto: one for each usable core, at most 8, or the number of GPUs."""
+    workers: Annotated[int, pydantic.Field(ge=1, le=64)] = 1
+    """Largest number of workers (processes), each with a share of the same batch; at most 64."""
+    bandwidth: Optional[PositiveFloat] = None
+    """Gbit/s of the link of each worker's machine, which is like this one; None: all workers are on this machine."""
+    latency: NonNegativeFloat = 0.1
+    """Milliseconds of a message over such a link, one way."""
+    shared: bool = False
+    """With `bandwidth`: the workers share the cores of this machine all the same, as in network namespaces."""
     seconds: PositiveFloat = 0.5
     """Time for each measurement; longer measurements are more exact."""
     profile: Optional[PathText] = None
@@ -45,6 +59,15 @@ class PlanSettings(Spec):
     """File for the measured profile (JSON)."""
     fresh: bool = False
     """Measure again, even if this configuration was measured before."""
+    figure: Optional[OutputFile] = None
+    """PNG file for a figure of samples/s by the number of workers."""
+
+    @property
+    def link(self) -> Link:
+        """Returns the link of each worker's machine."""
+        if self.bandwidth is None:
+            return Link()
+        return Link(self.bandwidth * 1e9 / 8, self.latency / 1000)
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,38 @@ class PlanResult(ResultTable):
     profile: PlacementProfile
     forecasts: Sequence[Forecast]
     words: Sequence[str]
+
+    @property
+    def curve(self) -> List[Forecast]:
+        """The best placement of each number of workers, fewest first."""
+        return best_by_workers(self.forecasts)
+
+    @property
+    def advice(self) -> str:
+        """A sentence on how many workers are worth their price; empty if only one was planned."""
+        curve = self.curve
+        if len(curve) < 2:
+            return ""
+        knee, last, first = knee_of(curve), curve[-1], curve[0]
+        gain = knee.samples_per_s / first.samples_per_s
+        number = knee.placement.workers
+        text = f"rent {number} worker{'s' * (number > 1)}: {gain:.1f} times the samples/s of one"
+        if number > 1:
+            text += f" ({gain / number:.0%} of ideal)"
+        if knee is last:
+            return f"{text}; more were not planned"
+        following = curve[curve.index(knee) + 1]
+        return (
+            f"{text}; {following.placement.workers} give {following.samples_per_s / first.samples_per_s:.1f} times "
+            f"({following.bound} bounds them)"
+        )
+
+    def draw(self, path: Path) -> None:
+        """Writes a figure of samples/s by the number of workers as PNG. Raises: DataError: it cannot be written."""
+        try:
+            replace_file(path, draw_scaling(self.curve))
+        except OSError as error:
+            raise file_error(path, error, "written") from error
 
     @property
     def best(self) -> Optional[Forecast]:
@@ -106,6 +161,7 @@ class PlanResult(ResultTable):
             "cores": self.profile.cores,
             "batch_size": self.profile.batch_size,
             "overrides": list(self.words),
+            "advice": self.advice,
             "best": None if self.best is None else self.overrides(self.best),
             "placements": self.rows(),
         }
@@ -129,6 +185,27 @@ class PlanResult(ResultTable):
 
     def __str__(self) -> str:
         return self.table()
+
+
+def draw_scaling(curve: Sequence[Forecast]) -> bytes:
+    """Returns a PNG of samples/s by the number of workers, beside those of ideal scaling."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)  # not pyplot, which has global state and chooses a backend by the display
+    axes = figure.add_subplot()
+    numbers = [one.placement.workers for one in curve]
+    axes.plot(numbers, [one.samples_per_s for one in curve], marker="o", label="predicted")
+    axes.plot(numbers, [curve[0].samples_per_s * number for number in numbers], color="0.75", label="ideal")
+    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="samples/s")
+    axes.set_xticks(numbers, [str(number) for number in numbers])
+    axes.minorticks_off()
+    axes.axvline(knee_of(curve).placement.workers, color="0.75", linestyle=":")
+    axes.legend(frameon=False)
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
 
 
 def _mebibytes(size: float) -> str:
@@ -162,20 +239,32 @@ def plan_placements(
     precision = precision_of(words, description)
     words = [word for word in words if not replaces_placement(word) and not word.startswith("amp=")]
     num_devices = min(usable_cores(), 8) if settings.devices == "auto" else settings.devices
+    stores = stores_of(description) if settings.workers > 1 else []
+    measured = [precision, *stores]
     configuration = hash_of(description)
     if settings.profile is not None:
         profile = read_profile(Path(settings.profile))
         _require_same(profile, configuration, settings.profile)
     else:
-        kept = None if settings.fresh else read_kept(configuration, num_devices, [precision])
+        kept = None if settings.fresh else read_kept(configuration, num_devices, measured)
         profile = kept or Probing(words, config_dirs, settings.seconds, progress).measure(
-            configuration, num_devices, [precision]
+            configuration, num_devices, [precision], stores
         )
         if kept is None:
-            keep(profile, num_devices, [precision])
+            keep(profile, num_devices, measured)
     if settings.out is not None:
         _write(Path(settings.out), profile)
-    return forecast_all(description, profile, words, num_devices, [precision])
+    found = forecast_all(description, profile, words, settings, num_devices, precision, stores)
+    if settings.figure is not None:
+        found.draw(Path(settings.figure))
+    return found
+
+
+def stores_of(description: Description) -> List[str]:
+    """Returns the options of `kvstore` for several workers: that of the configuration, or all that are installed."""
+    if description.kvstore.distributed:
+        return [description.kvstore.setting.partition("=")[2]]
+    return ["dist_sync", *(["horovod"] if has_horovod() else [])]
 
 
 def precision_of(words: Sequence[str], description: Description) -> str:
@@ -188,13 +277,16 @@ def forecast_all(
     description: Description,
     profile: PlacementProfile,
     words: Sequence[str],
+    settings: PlanSettings,
     num_devices: int,
-    precisions: Sequence[str],
+    precision: str,
+    stores: Sequence[str],
 ) -> PlanResult:
     """Predicts all placements, and ranks them: by time; then those that cannot be trained."""
-    forecaster = Forecaster(profile)
+    forecaster = Forecaster(profile, link=settings.link, shared=settings.shared or settings.bandwidth is None)
+    numbers = powers_to(settings.workers)
     forecasts = []
-    for placement in enumerate_placements(num_devices, [1], [], [], precisions):
+    for placement in enumerate_placements(num_devices, numbers, stores, tuple(SIZE), [precision]):
         reason = rule_against(placement, description, profile)
         forecasts.append(Forecast(placement, reason=reason) if reason else forecaster.predict(placement))
     return PlanResult(profile, sorted(forecasts, key=lambda one: (bool(one.reason), one.step_s)), list(words))
@@ -210,8 +302,9 @@ def rule_against(placement: Placement, description: Description, profile: Placem
         dataset=dataset,
         parallel=parallel_of(placement, description.parallel),
         trainer=description.trainer.model_copy(update={"grad_accumulation": placement.accumulation}),
+        cluster=description.cluster.model_copy(update={"workers": placement.workers}),
     )
-    for rule in (check_batch_divisions, check_store_devices, check_precision):
+    for rule in (check_batch_divisions, check_precision):
         try:
             rule(changed)
         except ConfigError as error:

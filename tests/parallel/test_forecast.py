@@ -8,7 +8,18 @@ from typing import List
 
 import pytest
 
-from mxtrain.parallel.forecast import Cores, Forecast, Forecaster, StagePass, best_of, pass_tasks, simulate
+from mxtrain.parallel.exchange import Link
+from mxtrain.parallel.forecast import (
+    Cores,
+    Forecast,
+    Forecaster,
+    StagePass,
+    best_by_workers,
+    best_of,
+    knee_of,
+    pass_tasks,
+    simulate,
+)
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe
 from mxtrain.parallel.schedule import timetable
@@ -182,3 +193,61 @@ def test_a_pipeline_whose_devices_mostly_wait_is_bound_by_its_bubble() -> None:
     found = Forecaster(profile_of(*ALL)).predict(Placement(stages=2))
     assert found.bubble_s == pytest.approx(found.step_s - found.compute_s, rel=0.9)
     assert found.bound in ("bubble", "compute")
+
+
+PAIR = Probe(Placement(workers=2, store="horovod"), 1, step_s=1.4, batch_size=64)
+"""Two workers with 32 samples each, one core for each: 0.4 s of passes, slowed down by 1.25 as two replicas are, and
+0.1 s of update, so 0.8 s of exchange."""
+
+
+def test_two_measured_workers_are_predicted() -> None:
+    found = Forecaster(profile_of(*ALL, PAIR)).predict(PAIR.placement)
+    assert found.step_s == pytest.approx(1.4)
+    assert found.exchange_s == pytest.approx(0.8)
+    assert found.bound == "link"
+
+
+def test_workers_on_machines_of_their_own_have_all_cores() -> None:
+    """Two threads for 32 samples: 0.3 s, and 0.1 s for the update. A ring of two handles half of the bytes
+    on each machine, so 0.4 s of the exchange, unless the link is slower: 20 MiB each way at 10 MiB/s."""
+    fast, slow = (
+        Forecaster(profile_of(*ALL, PAIR), link=Link(speed * MIB), shared=False).predict(PAIR.placement)
+        for speed in (1000, 5)
+    )
+    assert fast.step_s == pytest.approx(0.3 + 0.1 + 0.4)
+    assert slow.exchange_s == pytest.approx(10 / 5)
+    assert fast.traffic == 20 * MIB
+
+
+def test_more_workers_than_cores_take_turns() -> None:
+    """Four workers with 16 samples on two cores: 2 x 0.2 s, slowed down by 1.25, and an update each on two cores."""
+    found = Forecaster(profile_of(*ALL, PAIR)).predict(replace(PAIR.placement, workers=4))
+    assert found.step_s - found.exchange_s == pytest.approx(2 * 0.2 * 1.25 + 2 * 0.1)
+    assert found.exchange_s == pytest.approx(3 * 0.8)  # 2 (W - 1) times the gradients in all
+
+
+def test_fewer_bits_take_less_time() -> None:
+    forecaster = Forecaster(profile_of(*ALL, PAIR))
+    found = forecaster.predict(replace(PAIR.placement, compression="fp16"))
+    assert found.exchange_s == pytest.approx(0.4) and found.traffic == 10 * MIB
+
+
+def test_stores_that_were_not_measured_are_named() -> None:
+    found = Forecaster(profile_of(*ALL)).predict(PAIR.placement)
+    assert found.reason == "the profile has no measurement of two workers with kvstore=horovod"
+
+
+@pytest.mark.parametrize(
+    "speeds, knee",
+    [([100, 190, 300, 350], 4), ([100, 199, 390, 780], 8), ([100, 140], 1), ([100, 140, 400], 1)],
+    ids=["in the middle", "none", "at once", "first dip"],
+)
+def test_the_knee_is_where_workers_add_less_than_half_of_the_first(speeds: List[float], knee: int) -> None:
+    curve = [Forecast(Placement(workers=2**i), 1.0, speed) for i, speed in enumerate(speeds)]
+    assert knee_of(curve).placement.workers == knee
+
+
+def test_the_curve_has_the_best_placement_of_each_number() -> None:
+    places = [Forecast(Placement(workers=2), 2.0), Forecast(Placement(2, workers=2), 1.0), Forecast(Placement(), 3.0)]
+    assert best_by_workers(places) == [places[2], places[1]]
+    assert best_by_workers([replace(places[0], reason="too large"), places[2]]) == [places[2]]

@@ -28,7 +28,8 @@ def profile(tmp_path: Path, describe_run: Any) -> Path:
     alone = Probe(Placement(), 2, "", 100.0 * MIB, 64, sizes, 0.07, 0.064, 166.0 * MIB, parameter_bytes=1e6)
     two = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.04, 0.033, 170.0 * MIB)
     cut = [Probe(Placement(stages=2, microbatches=n), 1, "it cannot be cut") for n in (1, 4)]
-    probes = [alone, replace(alone, threads=1), two, *cut]
+    pairs = [Probe(Placement(workers=2, store=store), 1, step_s=0.09) for store in ("dist_sync", "horovod")]
+    probes = [alone, replace(alone, threads=1), two, *cut, *pairs]
     made = PlacementProfile(hash_of(describe_run(*WORDS)), WORDS, 64, 20, "cpu", 2, 2e9, "a processor", probes)
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(made.to_json()))
@@ -62,6 +63,17 @@ def test_the_python_form_returns_the_same(profile: Path) -> None:
     assert len(found.rows()) == 18 and str(found).startswith("placement")
 
 
+def test_numbers_of_workers_are_compared(profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "scaling.png"
+    words = [*WORDS, f"profile={profile}", "devices=1", "workers=8", "bandwidth=10", f"figure={figure}"]
+    assert main(["plan", *words, "kvstore=dist_sync"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("kvstore=dist_sync cluster.workers=8" in line for line in lines)
+    assert not any("horovod" in line for line in lines), "the store of the configuration is kept"
+    assert next(line for line in lines if line.startswith("rent ")).startswith("rent 1 worker: 1.0 times the samples/s")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
     """6 samples in 2 x 4 microbatches."""
     content = json.loads(profile.read_text())
@@ -78,12 +90,15 @@ def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
         ([*WORDS, "profile=none.json"], "none.json: the profile cannot be read"),
         ([*WORDS, "devices=0"], "devices"),
         ([*WORDS, "seconds=0"], "seconds"),
+        ([*WORDS, "workers=65"], "workers"),
+        ([*WORDS, "bandwidth=0"], "bandwidth"),
+        ([*WORDS, "latency=-1"], "latency"),
         ([*WORDS, "-m"], "Leave out -m"),
         (["modle=mlp"], "Did you mean"),
         ([*WORDS, "out=profile.json/new.json"], "out"),
         ([*WORDS, "trainer.folds=3"], "folds"),
     ],
-    ids=["other", "missing", "devices", "seconds", "sweep", "group", "out", "folds"],
+    ids=["other", "missing", "devices", "seconds", "workers", "bandwidth", "latency", "sweep", "group", "out", "folds"],
 )
 def test_bad_input_is_refused_before_anything_is_measured(
     words: List[str],

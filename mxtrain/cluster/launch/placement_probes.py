@@ -16,10 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 
+from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.archive.run_records import read_rows
+from mxtrain.cluster.launch.range_test import REPLACED
 from mxtrain.cluster.process import start_child
 from mxtrain.cluster.reported_cause import ReportedCause, report_cause
 from mxtrain.config.search_path import module_command
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError, describe_unexpected
+from mxtrain.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_BUDGET,
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    ConfigError,
+    MxtrainError,
+    describe_unexpected,
+)
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import encode_json
 from mxtrain.files.json_text import read_json
@@ -37,6 +48,19 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 CACHE = "plans"
+PROBED_STEPS = 60
+PROBED_RUN = (
+    "logger=jsonl",
+    "checkpoint=off",
+    "early_stopping=off",
+    "callback=default",
+    "trainer.max_epochs=100",
+    "trainer.max_time=null",
+    "trainer.limit_val_batches=1",
+    "trainer.log_interval=5",
+    "trainer.test=false",
+)
+"""Settings of the run of two workers."""
 MIN_SIZES = 7
 """Number of sizes of a batch, each half of the one before, whose passes are measured."""
 
@@ -56,7 +80,7 @@ class Probing:
         self._seconds, self._progress = seconds, progress
 
     def measure(
-        self, configuration: str, num_devices: int, precisions: Sequence[str], cores: Optional[int] = None
+        self, configuration: str, num_devices: int, precisions: Sequence[str], stores: Sequence[str] = ()
     ) -> PlacementProfile:
         """Measures one device with all threads and with fewer, and 2, 4, ... replicas and stages.
 
@@ -64,9 +88,9 @@ class Probing:
             configuration: hash of the configuration, see `hash_of`.
             num_devices: largest number of devices of a placement.
             precisions: options of `amp`.
-            cores: cores of this machine; default: those that this process may use.
+            stores: options of `kvstore`, for each of which two workers are measured.
         """
-        cores = cores or usable_cores()
+        cores = usable_cores()
         wanted: List[Probe] = []
         for precision in precisions:
             place = Placement(precision=precision)
@@ -76,14 +100,18 @@ class Probing:
                 others = [replace(place, replicas=count)]
                 others += [replace(place, stages=count, microbatches=m) for m in (1, PROBED_MICROBATCHES)]
                 wanted += [probe_of(one, max(1, cores // count), {}) for one in others]
+        pairs = [Placement(workers=2, store=store, precision=precisions[0]) for store in stores]
         with self._progress:
-            self._progress.begin("measuring placements", len(wanted))
+            self._progress.begin("measuring placements", len(wanted) + len(pairs))
             probes, first = [], None
             for one in wanted:
                 sizes = "halves" if one.placement.num_devices == 1 else ""
                 measured = self._measure_one(one.placement, one.threads, sizes, first)
                 first = first or measured
                 probes.append(probe_of(one.placement, one.threads, measured))
+                self._progress.advance(1)
+            for pair in pairs:
+                probes.append(self._measure_workers(pair, max(1, cores // 2), first))
                 self._progress.advance(1)
         assert first is not None
         return PlacementProfile(
@@ -123,10 +151,31 @@ class Probing:
             f"{reported.cause or 'without a cause'}"
         )
 
+    def _measure_workers(self, pair: Placement, threads: int, first: Optional[JsonObject]) -> Probe:
+        """Returns the time of a step of workers on this machine, which a run of `train` takes."""
+        assert first is not None
+        words = [word for word in self._words if not word.lstrip("+~").startswith(REPLACED)]
+        config_words = [word for folder in self._config_dirs for word in ("--config-dir", folder)]
+        with (
+            tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
+            ReportedCause() as reported,
+        ):
+            run_dir = Path(folder) / "run"
+            settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}", f"hydra.run.dir={run_dir}"]
+            command = ["train", *config_words, *words, *pair.overrides(first["kind"]), *settings]
+            code = _run_child(command, reported.environment, "mxtrain")
+            rows = read_rows(run_dir / ROWS_FILE) if (run_dir / ROWS_FILE).is_file() else []
+        speeds = sorted(row["samples_per_s"] for row in rows if row.get("split") == "train")
+        if code not in (EXIT_FINISHED, EXIT_BUDGET) or not speeds:
+            return probe_of(pair, threads, {"refused": reported.cause or f"two workers ended with exit code {code}"})
+        # The upper quartile, as that of the other times is the lower one.
+        step_s = first["batch_size"] / speeds[-(1 + len(speeds) // 4)]
+        return probe_of(pair, threads, {"step_s": step_s, "batch_size": first["batch_size"]})
 
-def _run_child(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+
+def _run_child(arguments: Sequence[str], environment: Mapping[str, str], module: str = __name__) -> int:
     process = start_child(
-        [*module_command("mxtrain.cluster.launch.placement_probes"), *arguments],
+        [*module_command(module), *arguments],
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -152,23 +201,23 @@ def hash_of(description: Description) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_kept(configuration: str, num_devices: int, precisions: Sequence[str]) -> Optional[PlacementProfile]:
+def read_kept(configuration: str, num_devices: int, options: Sequence[str]) -> Optional[PlacementProfile]:
     """Returns a profile of this machine from the user's cache; None if there is none."""
-    content = read_cached(CACHE, _name(configuration, num_devices, precisions))
+    content = read_cached(CACHE, _name(configuration, num_devices, options))
     try:
         return None if content is None else parse_profile(json.loads(content))
     except ValueError:  # of an earlier version
         return None
 
 
-def keep(profile: PlacementProfile, num_devices: int, precisions: Sequence[str]) -> None:
+def keep(profile: PlacementProfile, num_devices: int, options: Sequence[str]) -> None:
     """Writes a profile into the user's cache."""
-    name = _name(profile.configuration, num_devices, precisions)
+    name = _name(profile.configuration, num_devices, options)
     write_cached(CACHE, name, json.dumps(profile.to_json()).encode())
 
 
-def _name(configuration: str, num_devices: int, precisions: Sequence[str]) -> str:
-    machine = json.dumps([processor_name(), usable_cores(), configuration, num_devices, list(precisions)])
+def _name(configuration: str, num_devices: int, options: Sequence[str]) -> str:
+    machine = json.dumps([processor_name(), usable_cores(), configuration, num_devices, list(options)])
     return hashlib.sha256(machine.encode()).hexdigest()
 
 
