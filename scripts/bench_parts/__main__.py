@@ -256,6 +256,17 @@ PARTS: Dict[str, Part] = {
             "`plan` measures. An error is the median over turns of predicted / measured - 1."
         ],
     ),
+    "plan_workers": Part(
+        "predictions of `plan` against 2, 4 and 8 workers over throttled links (25 minutes; root)",
+        planning.planned_workers,
+        [
+            "Each worker is in a network namespace of its own, with a link slowed down by tbf in both directions, and "
+            "has one thread; all share this machine's cores (`plan shared=true`). In each turn `plan` measures two "
+            "workers over loopback, and each number of workers is trained once over each link: 24 steps after the "
+            "first six. An error is the median over turns of predicted / measured - 1."
+        ],
+        distributed.needs_hosts,
+    ),
     "precision": Part(
         "bfloat16 against float32: accuracy of five seeds (20 minutes)",
         partial(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 import mxtrain
+from bench_parts import network
+from bench_parts.distributed import timed
 from bench_parts.harness import ENDS_WELL, Measured, Options, callback, say, train
 from bench_parts.parts import ZOO
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.parallel.forecast import Forecaster
 from mxtrain.parallel.placement import Placement
 
@@ -50,6 +55,9 @@ NETWORKS: Mapping[str, Sequence[str]] = {
         "dataset.batch_size=32",
     ],
 }
+QUICK = ["model=mlp", "model.hidden=[64]", "dataset=synthetic", "dataset.num_samples=2048", "dataset.batch_size=64"]
+STEPS_AHEAD = 3
+"""Equals `mxtrain.training.recorder.STEPS_AHEAD`, whose import would import MXNet."""
 PLACEMENTS = (
     Placement(accumulation=2),
     Placement(accumulation=4),
@@ -71,7 +79,7 @@ def planned(options: Options) -> Measured:
     networks = dict(NETWORKS)
     placements: Sequence[Placement] = PLACEMENTS
     if options.quick:
-        networks = {"MLP": ["model=mlp", "model.hidden=[64]", "dataset.batch_size=64"]}
+        networks = {"MLP": QUICK}
         placements = PLACEMENTS[:3:2]
     if options.only:
         networks = {name: words for name, words in networks.items() if options.only in name}
@@ -90,6 +98,75 @@ def planned(options: Options) -> Measured:
         found.at_most(f"{unit}: median error", median(errors), LIMIT)
         found.notes.append(f"{unit}: worst error of {len(errors)} placements: {max(errors):.1%}.")
     return found
+
+
+RATES = {"1 Gbit/s": (1.0, "1gbit"), "100 Mbit/s": (0.1, "100mbit")}
+"""Link -> Gbit/s for `plan`, and the same in the words of tc(8)."""
+
+
+def planned_workers(options: Options) -> Measured:
+    """Compares predictions with runs of 2, 4 and 8 workers, each in a network namespace with a limited link, all on the
+    cores of this machine."""
+    found = Measured(table=[["network", "link", "store", "workers", "step, ms", "predicted"]])
+    networks = {name: words for name, words in NETWORKS.items() if not name.startswith("BERT")}
+    numbers, rates = [2, 4, 8], dict(RATES)
+    if options.quick:
+        networks, numbers, rates = {"MLP": QUICK}, [2], {"1 Gbit/s": RATES["1 Gbit/s"]}
+    stores = ["dist_sync", *(["horovod"] if has_horovod() else [])]
+    errors: List[float] = []
+    with ExitStack() as stack:
+        for name, words in networks.items():
+            if options.only not in name:
+                continue
+            for link, (gigabits, rate) in rates.items():
+                hosts = {number: _hosts(options, stack, number, rate) for number in numbers}
+                values: Dict[Tuple[str, int], List[Tuple[float, float]]] = {}
+                for turn in range(1 if options.quick else options.turns or 3):
+                    plan = mxtrain.plan(
+                        *words,
+                        workers=max(numbers),
+                        bandwidth=gigabits,
+                        shared=True,
+                        devices=1,
+                        seconds=0.1 if options.quick else 1.0,
+                        fresh=link == next(iter(rates)) or turn > 0,
+                    )
+                    forecasts = {one.placement: one for one in plan.forecasts}
+                    for store, number in product(stores, numbers):
+                        place = Placement(workers=number, store=store)
+                        step_s = _train_on(options, words, place, hosts[number])
+                        values.setdefault((store, number), []).append((step_s, forecasts[place].step_s))
+                        say(f"  {name}, {link}, {store}, {number} workers: {values[store, number][-1]}")
+                for (store, number), pairs in values.items():
+                    errors.append(abs(median(predicted / measured for measured, predicted in pairs) - 1))
+                    numbers_ms = [f"{1000 * median(column):.1f}" for column in zip(*pairs)]
+                    found.table.append([name, link, store, str(number), *numbers_ms])
+    found.add("time of a step: predicted / measured - 1, absolute", "fraction", errors)
+    found.at_most("time of a step of several workers: median error", median(errors), LIMIT)
+    found.notes.append(f"worst error of {len(errors)} runs: {max(errors):.1%}.")
+    return found
+
+
+def _hosts(options: Options, stack: ExitStack, number: int, rate: str) -> network.Network:
+    hosts = network.Network(Path(tempfile.mkdtemp(prefix="hosts-", dir=options.work)), stack, count=number)
+    for host in range(1, number + 1):
+        hosts.throttle(host, rate)
+    return hosts
+
+
+def _train_on(options: Options, words: Sequence[str], place: Placement, hosts: network.Network) -> float:
+    """Returns the seconds of a step of workers on these hosts."""
+    folder = Path(tempfile.mkdtemp(dir=options.work))
+    steps = 8 if options.quick else options.steps or STEPS
+    given = [
+        *COMMON,
+        *words,
+        *place.overrides(),
+        *hosts.over_ssh(folder),
+        f"trainer.max_steps={WARM_UP + steps + 2 * STEPS_AHEAD}",
+    ]
+    size = next(int(word.partition("=")[2]) for word in words if word.startswith("dataset.batch_size="))
+    return size / timed(given, options, WARM_UP, hosts.on(1)).samples_per_s
 
 
 def _measure(

@@ -164,7 +164,7 @@ class Probing:
             settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}", f"hydra.run.dir={run_dir}"]
             command = ["train", *config_words, *words, *pair.overrides(first["kind"]), *settings]
             code = _run_child(command, reported.environment, "mxtrain")
-            rows = read_rows(run_dir / ROWS_FILE) if (run_dir / ROWS_FILE).is_file() else []
+            rows = list(read_rows(run_dir / ROWS_FILE)) if (run_dir / ROWS_FILE).is_file() else []
         speeds = sorted(row["samples_per_s"] for row in rows if row.get("split") == "train")
         if code not in (EXIT_FINISHED, EXIT_BUDGET) or not speeds:
             return probe_of(pair, threads, {"refused": reported.cause or f"two workers ended with exit code {code}"})
