@@ -201,8 +201,11 @@ def test_later_steps_of_the_machine_before_stay_until_they_are_reached(store, tm
     save(first, 2, 3)  # after the second machine has looked, and before its first upload
     save(second, 2)
     assert remote_names(store) == ["step-00000001", "step-00000002", "step-00000003"]
+    store.proxy.requests.clear()
     second.save(snapshot(3, value=33))
     second.close()
+    changed = [line for line in store.proxy.requests if line.split()[0] in ("PUT", "DELETE") and "00000003" in line]
+    assert "manifest.json" in changed[0] and changed[0].startswith("DELETE"), "incomplete, but with a manifest"
     latest = find(tmp_path / "three").latest()
     assert latest is not None and (latest.arrays("model")["0.weight"] == 33).all()
 

@@ -195,7 +195,8 @@ def memory_of(run_dir: Path) -> Path:
     return Path(next(found))
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
+@pytest.mark.zoo_cases("victims1")
 @pytest.mark.parametrize("victims", [["worker1", "server"], ["worker0", "scheduler"]])
 def test_a_restart_by_standbys_gives_the_bits_of_an_unbroken_run(
     tmp_path: Path, unbroken: Path, victims: List[str]
