@@ -208,7 +208,7 @@ class SeriesDataset(BaseDataset):
             names = ", ".join(found.known[-found.num_observed :])
             raise ConfigError(
                 f"dataset.observed: {type(model).__name__} reads covariates of the step that it predicts, for which "
-                f"{names} is not known. Type model=tcn, or leave it out."
+                f"{names} is not known. Type model=tcn or model=n_beats, or leave it out."
             )
         observed = found.num_observed
         window = WindowForm(past, horizon, known_mean, known_std, static_mean, static_std, vocabularies, observed)

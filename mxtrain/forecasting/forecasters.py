@@ -1,4 +1,4 @@
-"""Forecasting models: temporal convolution with quantiles, and DeepAR."""
+"""Forecasting models: temporal convolution and N-BEATS with quantiles, and DeepAR."""
 
 from __future__ import annotations
 
@@ -46,6 +46,41 @@ class TemporalConvolution(ForecastModel):
         num_layers = self.num_layers or layers_for(sizes.past, self.kernel)
         settings = ConvolutionSettings(self.units, self.kernel, num_layers, self.dropout, self.scaling == "mean")
         return QuantileConvolutions(num_quantiles, sizes, settings, prefix="")
+
+
+class NBeats(ForecastModel):
+    """Blocks of dense layers, each of which explains a part of the past and forecasts quantiles with it.
+
+    The last blocks combine the facts of steps: the calendar and covariates. Source: Oreshkin et al., "N-BEATS: Neural
+    basis expansion analysis for interpretable time series forecasting" (2020), https://arxiv.org/abs/1905.10437.
+    """
+
+    loss_option: ClassVar[str] = "quantile"
+
+    stacks: Literal["generic", "interpretable"] = "generic"
+    """generic = two stacks of free outputs; interpretable = a stack of polynomials (trend) and one of cosines and sines
+    of the season."""
+    num_blocks: Annotated[int, pydantic.Field(ge=1, le=32)] = 3
+    """Number of blocks of a stack; they do not share weights."""
+    num_layers: Annotated[int, pydantic.Field(ge=1, le=16)] = 4
+    """Number of dense layers of a block."""
+    units: Positive = 128
+    """Units of a dense layer."""
+    degree: Annotated[int, pydantic.Field(ge=0, le=8)] = 3
+    """Degree of the polynomials, for stacks=interpretable."""
+    scaling: Literal["std", "mean"] = "std"
+    """Scale of the values of a window: std = their mean is 0 and their deviation 1; mean = their mean absolute value is
+    1."""
+
+    def build_quantiles(self, num_quantiles: int, sizes: SeriesSizes) -> gluon.HybridBlock:
+        """See `ForecastModel.build_quantiles`."""
+        from mxtrain.forecasting.n_beats import COVARIATES, GENERIC, SEASONALITY, TREND, NBeatsNetwork, NBeatsSettings
+
+        stacks = [GENERIC, GENERIC] if self.stacks == "generic" else [TREND, SEASONALITY]
+        settings = NBeatsSettings(
+            [*stacks, COVARIATES], self.num_blocks, self.num_layers, self.units, self.degree, self.scaling == "mean"
+        )
+        return NBeatsNetwork(num_quantiles, sizes, settings, prefix="")
 
 
 class DeepAR(ForecastModel):

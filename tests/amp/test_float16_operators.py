@@ -10,7 +10,7 @@ from inferred import with_casts, without_own_operators, wrong_in_network, wrong_
 
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, LOW_IN_ALL_OUTPUTS
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
+from mxtrain.forecasting.forecasters import DeepAR, NBeats, TemporalConvolution
 from mxtrain.forecasting.sampled_paths import lags_of
 from mxtrain.forecasting.signature import SeriesSizes
 from mxtrain.model.mlp import MLP
@@ -254,6 +254,10 @@ OWN = {
     "sasrec": [(lambda: SASRec().build_sequence(9, 5), 2)],
     "gru4rec": [(lambda: GRU4Rec().build_sequence(9, 5), 2)],
     "tcn": [(lambda: TemporalConvolution(num_layers=2).build_quantiles(3, SERIES), 5)],
+    "n_beats": [
+        (lambda: NBeats(units=8).build_quantiles(3, SERIES), 5),
+        (lambda: NBeats(units=8, stacks="interpretable").build_quantiles(3, SERIES), 5),
+    ],
     "deepar": [(lambda: DeepAR().build_quantiles(3, SERIES), 7)],
     "iresnet": [(lambda: IResNet().build(16, (3, 112, 112)), 1)],
     "mobilefacenet": [(lambda: MobileFaceNet().build(16, (3, 112, 112)), 1)],

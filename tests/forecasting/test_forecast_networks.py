@@ -11,8 +11,9 @@ from scipy import stats
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.forecasting.forecasters import DeepAR, TemporalConvolution
+from mxtrain.forecasting.forecasters import DeepAR, NBeats, TemporalConvolution
 from mxtrain.forecasting.losses import Likelihood, Pinball
+from mxtrain.forecasting.n_beats import season_basis
 from mxtrain.forecasting.networks import layers_for, scale_window
 from mxtrain.forecasting.sampled_paths import (
     NUM_RAW,
@@ -81,8 +82,12 @@ def test_deepar_drops_outputs_between_its_layers_only(num_layers: int) -> None:
 
 
 @pytest.mark.parametrize("scaling", ["std", "mean"])
-def test_forecasts_have_the_unit_of_the_values(scaling: Any) -> None:
-    network = build(TemporalConvolution(units=8, scaling=scaling))
+@pytest.mark.parametrize(
+    "kind, settings",
+    [(TemporalConvolution, {}), (NBeats, {"stacks": "generic"}), (NBeats, {"stacks": "interpretable"})],
+)
+def test_forecasts_have_the_unit_of_the_values(kind: Any, settings: Any, scaling: Any) -> None:
+    network = build(kind(units=8, scaling=scaling, **settings))
     value, *rest = make_inputs()
     quantile, scale = (array.asnumpy() for array in network(value, *rest))
     assert quantile.shape == (2, HORIZON, 3) and (np.diff(quantile, axis=2) > 0).all()
@@ -94,8 +99,9 @@ def test_forecasts_have_the_unit_of_the_values(scaling: Any) -> None:
         np.testing.assert_allclose(moved, quantile + 100, rtol=1e-3)
 
 
-def test_unknown_values_are_not_read() -> None:
-    network = build(TemporalConvolution(units=8))
+@pytest.mark.parametrize("kind", [TemporalConvolution, NBeats])
+def test_unknown_values_are_not_read(kind: Any) -> None:
+    network = build(kind(units=8))
     value, observed, *rest = make_inputs()
     other = value + 1000 * (1 - observed)
     first = network(value, observed, *rest)[0].asnumpy()
@@ -104,8 +110,9 @@ def test_unknown_values_are_not_read() -> None:
     np.testing.assert_allclose(network(other, observed, *rest)[0].asnumpy(), first, rtol=1e-6)
 
 
-def test_facts_of_steps_and_items_are_read() -> None:
-    network = build(TemporalConvolution(units=8))
+@pytest.mark.parametrize("kind", [TemporalConvolution, NBeats])
+def test_facts_of_steps_and_items_are_read(kind: Any) -> None:
+    network = build(kind(units=8))
     inputs = make_inputs()
     first = network(*inputs)[0].asnumpy()
     for number in range(len(inputs)):
@@ -117,6 +124,52 @@ def test_facts_of_steps_and_items_are_read() -> None:
     last[2][:, -1] += 1
     difference = np.abs(network(*last)[0].asnumpy() - first).max(axis=(0, 2))
     assert difference[-1] > 0 and not difference[:-1].any(), "facts of a step to predict count for that step alone"
+
+
+@pytest.mark.parametrize("stacks", ["generic", "interpretable"])
+def test_blocks_of_n_beats_equal_a_computation_in_numpy(stacks: Any) -> None:
+    network = build(NBeats(units=8, num_blocks=2, num_layers=2, degree=2, stacks=stacks))
+    inputs = make_inputs()
+    for parameter in network.collect_params(".*bias").values():
+        parameter.set_data(nd.random.uniform(shape=parameter.shape))
+    value, observed, known = (array.asnumpy() for array in inputs[:3])
+    items = network.items(*inputs[3:]).asnumpy()
+    scaled, centre, scale = (array.asnumpy() for array in scale_window(nd, *inputs[:2], by_mean=False))
+    past, future = np.arange(PAST), np.arange(HORIZON)
+    time = np.concatenate([past / PAST, future / HORIZON])
+    angle = 2 * np.pi / SEASON * np.arange(-PAST, HORIZON)
+    bases = {
+        "trend": np.stack([time**0, time, time**2], axis=1),
+        "seasonality": np.stack([angle**0, np.cos(angle), np.cos(2 * angle), np.sin(angle), np.sin(2 * angle)], axis=1),
+    }
+
+    def dense(layer: Any, array: np.ndarray) -> np.ndarray:
+        return array @ layer.weight.data().asnumpy().T + layer.bias.data().asnumpy()
+
+    residual, total = scaled, np.zeros((2, HORIZON, len(LEVELS)))
+    for number, block in enumerate(network.blocks):
+        hidden = np.concatenate([residual, items], axis=1)
+        for layer in block.layers:
+            hidden = np.maximum(dense(layer, hidden), 0)
+        if hasattr(block, "forecast"):
+            backcast = dense(block.backcast, hidden)
+            forecast = dense(block.forecast, hidden).reshape(2, HORIZON, len(LEVELS))
+        else:
+            kind = ["trend", "seasonality", "covariates"][number // 2]
+            basis = np.stack([bases[kind]] * 2) if kind in bases else known
+            factors = dense(block.factors, hidden).reshape(2, 1 + len(LEVELS), -1)
+            both = np.einsum("bck,bfk->bcf", factors, basis)
+            backcast, forecast = both[:, 0, :PAST], both[:, 1:, PAST:].transpose(0, 2, 1)
+        residual, total = (residual - backcast) * observed, total + forecast
+    low, middle, high = np.moveaxis(total, 2, 0)
+    expected = np.stack([middle - np.log1p(np.exp(low - 2)), middle, middle + np.log1p(np.exp(high - 2))], axis=2)
+    expected = centre[:, :, None] + scale[:, :, None] * expected
+    np.testing.assert_allclose(network(*inputs)[0].asnumpy(), expected, rtol=1e-4)
+
+
+def test_a_season_of_one_step_has_no_cycles() -> None:
+    assert season_basis(3, 2, 1).tolist() == [[1.0]] * 5
+    assert season_basis(3, 2, 500).shape == (5, 1 + 2 * 32)
 
 
 def test_a_new_network_repeats_the_last_season() -> None:

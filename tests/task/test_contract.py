@@ -489,6 +489,7 @@ def strip(line: str) -> Any:
         ("dataset=number_table", "regression", "NumberTable"),
         ("task=tabular", "tabular", "BreastCancer"),
         ("model=tcn", "forecasting", "SeriesTable"),
+        pytest.param("model=n_beats", "forecasting", "SeriesTable", marks=pytest.mark.zoo),
         pytest.param("dataset=deepar_lines", "forecasting", "DeepARLines", marks=pytest.mark.zoo),
         pytest.param("dataset=criteo", "tabular", "Criteo", marks=pytest.mark.zoo),
         pytest.param("dataset=libsvm", "tabular", "Libsvm", marks=pytest.mark.zoo),
