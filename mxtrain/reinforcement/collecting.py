@@ -51,6 +51,7 @@ class RolloutSettings:
     normalize_advantages: bool
     normalize_rewards: bool
     recordings: Optional[str]
+    recordings_only: bool
 
 
 @dataclass(frozen=True)

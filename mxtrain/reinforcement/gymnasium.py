@@ -74,6 +74,9 @@ class Gymnasium(BaseDataset):
     recordings: Optional[PathText] = None
     """Folder of recorded episodes (.npz files, as `predict task.episode_files=npz folder=FOLDER` writes them), whose
     steps fill the replay buffer at first, instead of steps with random actions; null = none."""
+    recordings_only: bool = False
+    """If true, training takes no steps in environments, and learns from `recordings` alone (offline); validation and
+    test play episodes."""
     val_episodes: Positive = 20
     """Episodes of a validation."""
     test_episodes: Positive = 100
@@ -109,6 +112,8 @@ class Gymnasium(BaseDataset):
             raise ValueError(self._misfit())
         if "render_mode" in self.kwargs:
             raise ValueError("kwargs: render_mode is chosen by what wants to draw. Leave it out")
+        if self.recordings_only and self.recordings is None:
+            raise ValueError("recordings_only=true needs recordings=FOLDER, the episodes to learn from")
         return self
 
     def _misfit(self) -> str:

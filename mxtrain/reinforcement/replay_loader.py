@@ -95,7 +95,7 @@ class ReplayCollector(StepCollector):
 
     def collect(self, number: int, client: PolicyClient, workers: Optional[Store] = None) -> None:
         """Takes the steps of a roll-out; before the first one, recorded steps fill the buffer, or steps with random
-        actions. Collective.
+        actions. With `recordings_only` there are no others. Collective.
 
         Args:
             number: number of the roll-out over all epochs, from 0.
@@ -112,7 +112,8 @@ class ReplayCollector(StepCollector):
         elif not self.buffer.num_steps:
             # The first roll-out has number 1 below, so that its random numbers differ from these.
             self._steps(0, -(-self._algorithm.learning_starts // self._source.settings.num_envs), None, client)
-        self._steps(number + 1, self._source.settings.rollout_steps, client, client)
+        if not self._source.settings.recordings_only:
+            self._steps(number + 1, self._source.settings.rollout_steps, client, client)
 
     def resume(self, number: int, workers: Optional[Store]) -> None:
         """Opens the environments and restores the buffer of a checkpoint, if that has not been done.

@@ -10,6 +10,7 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pytest
 from environments_of_tests import registered
+from pydantic import ValidationError
 from test_replay_buffer import batches, loader_of, network_of
 
 from mxtrain.cli.dispatch import run
@@ -66,6 +67,28 @@ def test_a_buffer_begins_with_recorded_steps(folder: Path) -> None:
         assert row[4] == (0.0 if is_terminated else 0.5)
         assert is_terminated or row[5] == step + 1, "also where the episode or the part of an environment ends"
     assert (20, 3) not in recorded, "the last two of 14 steps are left out"
+
+
+def test_offline_training_takes_no_steps(folder: Path) -> None:
+    rows, with_steps = (rows_of(folder, recordings_only=is_only) for is_only in (True, False))
+    assert set(rows[:, 0]) == {0, 10, 20} < set(with_steps[:, 0])
+    assert len(rows) == 12, "3 recorded steps of each of 4 environments"
+
+
+def test_a_resumed_offline_run_draws_the_same_batches(folder: Path) -> None:
+    settings = {"id": "Counting-v0", "recordings": str(folder), "recordings_only": True, "rollout_steps": 2}
+    whole = batches(loader_of(DQN, **settings), count=8)
+    first, second = loader_of(DQN, **settings), loader_of(DQN, **settings)
+    batches(first, count=3)
+    second.collector.load_state(dict(first.collector.save_state()[0]), {}, "a checkpoint")
+    for found, wanted in zip(batches(second, start=3, count=5), whole[3:8]):
+        for one, other in zip(found, wanted):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_offline_training_needs_recordings() -> None:
+    with pytest.raises(ValidationError, match="recordings_only=true needs recordings=FOLDER"):
+        Gymnasium(recordings_only=True)
 
 
 def test_episodes_are_read_in_the_order_of_the_names_of_their_files(folder: Path, monkeypatch: Any) -> None:
