@@ -252,7 +252,11 @@ class Forecaster:
     def microbatch_s(self, precision: str, num_samples: int, threads: int) -> float:
         """Returns the seconds of the forward and backward pass of some samples on a device with so many threads."""
         probe = self._with_threads(precision, threads)
-        return _interpolate([(size, seconds) for size, seconds, _ in probe.passes], num_samples)
+        points: List[Tuple[float, float]] = []
+        # More samples never take less time, so a shorter time of more samples replaces one that was disturbed.
+        for size, seconds, _ in reversed(probe.passes):
+            points.insert(0, (size, min(seconds, points[0][1]) if points else seconds))
+        return _interpolate(points, num_samples)
 
     def _with_threads(self, precision: str, threads: int) -> Probe:
         """Returns the measured passes of one device with the nearest number of threads."""
@@ -477,18 +481,18 @@ def best_by_workers(forecasts: Sequence[Forecast]) -> List[Forecast]:
 
 
 def knee_of(curve: Sequence[Forecast]) -> Forecast:
-    """Returns the last number of workers before a further worker adds less than half of what the first one does.
+    """Returns the largest number of workers that are worth their price: those beyond a smaller number that is worth it
+    add, each, at least `WORTH` of what the first one does.
 
     Args:
         curve: result of `best_by_workers`, not empty.
     """
-    first = curve[0].samples_per_s / curve[0].placement.workers
     knee = curve[0]
-    for before, after in zip(curve, curve[1:]):
-        gained = after.samples_per_s - before.samples_per_s
-        if gained < WORTH * first * (after.placement.workers - before.placement.workers):
-            break
-        knee = after
+    first = knee.samples_per_s / knee.placement.workers
+    for one in curve[1:]:
+        gained = one.samples_per_s - knee.samples_per_s
+        if gained >= WORTH * first * (one.placement.workers - knee.placement.workers):
+            knee = one
     return knee
 
 

@@ -19,7 +19,7 @@ from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.kvstore.spec import has_horovod
-from mxtrain.parallel.exchange import SIZE, Link
+from mxtrain.parallel.exchange import Link
 from mxtrain.parallel.forecast import Forecast, Forecaster, best_by_workers, best_of, knee_of
 from mxtrain.parallel.placement import Placement, enumerate_placements, powers_to
 from mxtrain.parallel.placement_profile import PlacementProfile, read_profile
@@ -34,6 +34,8 @@ from mxtrain.workflows.result_table import ResultTable
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
 
+COMPRESSIONS = ("none", "fp16")
+"""Options of `kvstore.compression` that are compared; those that need a threshold or ratio are chosen by hand."""
 SHOWN = 12
 """Number of placements in the printed table."""
 
@@ -286,7 +288,7 @@ def forecast_all(
     forecaster = Forecaster(profile, link=settings.link, shared=settings.shared or settings.bandwidth is None)
     numbers = powers_to(settings.workers)
     forecasts = []
-    for placement in enumerate_placements(num_devices, numbers, stores, tuple(SIZE), [precision]):
+    for placement in enumerate_placements(num_devices, numbers, stores, COMPRESSIONS, [precision]):
         reason = rule_against(placement, description, profile)
         forecasts.append(Forecast(placement, reason=reason) if reason else forecaster.predict(placement))
     return PlanResult(profile, sorted(forecasts, key=lambda one: (bool(one.reason), one.step_s)), list(words))
