@@ -123,6 +123,11 @@ class AtomicFiles(InteractionDataset):
                 f"dataset.title={self.title}: {path} has no such field.{did_you_mean(self.title, fields)} Its fields "
                 f"are {', '.join(fields)}."
             )
+        if self.title is not None and self.item not in fields:
+            raise DataError(
+                f"dataset.title={self.title}: {path} has no field '{self.item}' with the ids of items."
+                f"{did_you_mean(self.item, fields)} Its fields are {', '.join(fields)}."
+            )
         if not titles or self.item not in fields:
             return {}
         own, title = fields.index(self.item), fields.index(titles[0])

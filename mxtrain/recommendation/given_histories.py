@@ -42,10 +42,7 @@ def open_histories(
             try:
                 request = parse_history(row, items, f"{name}:{line}", str(line))
             except ValueError as error:
-                if not skip_unreadable:
-                    raise DataError(
-                        f"{_sentence(error)} Or type skip_unreadable=true to go on without such lines."
-                    ) from error
+                _refuse_unless_skipped(error, skip_unreadable, "lines")
                 unreadable[len(requests)] = str(error)
                 request = HistoryRequest(str(line), np.zeros(1, np.int32))
             requests.append(request)
@@ -91,10 +88,7 @@ def histories_of_tables(
                     for row in row_H
                 ]
             except ValueError as error:
-                if not skip_unreadable:
-                    raise DataError(
-                        f"{_sentence(error)} Or type skip_unreadable=true to go on without such users."
-                    ) from error
+                _refuse_unless_skipped(error, skip_unreadable, "users")
                 unreadable[len(requests)] = str(error)
                 history = [0]
             requests.append(HistoryRequest(user, np.array(history, np.int32)))
@@ -124,6 +118,18 @@ def _items(catalog: Catalog) -> ExportedCatalog:
 
 def _samples(requests: Sequence[HistoryRequest], catalog: Catalog) -> SequenceSamples:
     return samples_of_histories([one.item_H for one in requests], [one.name for one in requests], catalog.items)
+
+
+def _refuse_unless_skipped(error: ValueError, skip_unreadable: bool, what: str) -> None:
+    """Raises a `DataError` with the message of an error in a history, unless such histories are skipped.
+
+    Args:
+        error: the error.
+        skip_unreadable: see `BaseDataset.open_inputs`.
+        what: name of the parts of the input that are skipped, in the plural.
+    """
+    if not skip_unreadable:
+        raise DataError(f"{_sentence(error)} Or type skip_unreadable=true to go on without such {what}.") from error
 
 
 def _sentence(error: ValueError) -> str:

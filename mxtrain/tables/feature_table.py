@@ -58,7 +58,7 @@ from mxtrain.data.table.columns import ListColumn, names_of_columns
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.dates import columns_read, features_of, guessed_parts, split_feature
 from mxtrain.data.table.groups import group_column
-from mxtrain.data.table.target_classes import find_classes
+from mxtrain.data.table.target_classes import find_classes, refuse_named_classes
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.tables.class_set_rows import CLASS_KEY, ClassSetRows
 from mxtrain.tables.feature_dataset import MAX_NAMED, build_store, with_numeric_target
@@ -325,6 +325,8 @@ class NumericFeatureTable(FeatureTable):
         """See `FeatureFiles.resolved`: a number has no classes to look up, and of several targets none is an input."""
         header_of(path, self.targets or [self.target], "dataset.target" if self.targets is None else "dataset.targets")
         self.require_weight(path)
+        setting, names = ("target", [self.target]) if self.targets is None else ("targets", self.targets)
+        refuse_named_classes(f"dataset.{setting}", path, names)
         if self.targets is None:
             return self
         ignored = {name: ColumnSpec(kind="ignore") for name in self.targets[1:]}

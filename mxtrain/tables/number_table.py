@@ -44,11 +44,21 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.spec import Samples, Splits
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal, read_numbers
 from mxtrain.data.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns, silent_rows
-from mxtrain.data.table.columns import PARQUET, ROWS, Row, given_rows, names_of_columns, read_columns, require_column
+from mxtrain.data.table.columns import (
+    PARQUET,
+    ROWS,
+    Row,
+    classes_in,
+    given_rows,
+    names_of_columns,
+    read_columns,
+    require_column,
+)
 from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.number_columns import parse_column
 from mxtrain.data.table.rows import RowLoader, Rows
+from mxtrain.data.table.target_classes import numbered_classes, refuse_named_classes
 from mxtrain.data.table.written_numbers import read_number
 from mxtrain.errors import CheckpointError, DataError, run_dir_setting
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
@@ -108,7 +118,11 @@ class NumberTable(WeightedDataset):
         else:
             files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
             refuse_shared({name: [Path(path)] for name, path in files.items()}, findings)
+            refuse_named_classes("dataset.target", self.train, [self.target])
             names = self._feature_names(self.train)
+            for name, classes in classes_in(self.train).items():
+                if name in names:
+                    log.info("%s: %s", self.train, numbered_classes(name, classes))
             tables = {
                 name: call_or_report(findings, DataLocation(path), partial(self._read, path, names, findings))
                 for name, path in files.items()
@@ -182,7 +196,15 @@ class NumberTable(WeightedDataset):
             refuse_unknown_columns(path, columns, found, "dataset.features")
         null = self.missing[0] if self.missing else None
         decimal_in: Dict[Union[str, int], str] = dict.fromkeys(columns, self.decimal)
-        rows, locations = read_columns(path, columns, header=True, findings=findings, null=null, decimal_in=decimal_in)
+        rows, locations = read_columns(
+            path,
+            columns,
+            header=True,
+            findings=findings,
+            null=null,
+            decimal_in=decimal_in,
+            names_classes=(self.target,),  # features keep their numbers, which a setting asks for
+        )
         assert locations is not None
         number_RC, locations = self._parse(path, columns, rows, locations, findings)
         target_N = number_RC[:, len(names)] if with_target else None

@@ -53,6 +53,10 @@ def test_titles_of_recbole(tmp_path: Path) -> None:
     assert AtomicFiles(root=str(tmp_path), title="place").item_titles() == {"7": "Rome"}
     with pytest.raises(DataError, match="dataset.title=plase: .*no such field. Did you mean 'place'"):
         AtomicFiles(root=str(tmp_path), title="plase").item_titles()
+    (tmp_path / "x.item").write_text("itemid:token\tmovie_title:token_seq\n7\tToy Story\n")
+    assert dataset.item_titles() == {}
+    with pytest.raises(DataError, match="dataset.title=movie_title: .*x.item has no field 'item_id' with the ids.*Did"):
+        AtomicFiles(root=str(tmp_path), title="movie_title").item_titles()
     (tmp_path / "x.item").unlink()
     with pytest.raises(DataError, match="there is no file .*x.item with the titles"):
         AtomicFiles(root=str(tmp_path), title="place").item_titles()

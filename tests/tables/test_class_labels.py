@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.data.features import exported_rows, feature_store
@@ -13,8 +14,13 @@ from mxtrain.data.spec import open_splits
 from mxtrain.data.table import column_kinds, target_classes
 from mxtrain.data.table.columns import stream_rows
 from mxtrain.data.table.target_classes import find_classes
+from mxtrain.errors import DataError
 from mxtrain.model.mlp import MLP
 from mxtrain.tables.feature_table import ClassSetTable, FeatureTable, NumericFeatureTable
+from mxtrain.tables.number_table import NumberTable
+from mxtrain.text.classification.text import NumberTexts
+from mxtrain.types.kinds import ClassSet
+from mxtrain.vision.classification.image_table import ImageTable, NumberImages
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 pyarrow = pytest.importorskip("pyarrow")
@@ -77,9 +83,42 @@ def test_numbers_that_a_setting_asks_for_are_said(tmp_path, caplog):
     assert "'color' holds numbers of the classes 'red', 'green' and 'blue', which are read as numbers" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        splits = open_splits(NumericFeatureTable(train=path, target="color"))
-    assert splits.train.stores[0].label_R[:3].tolist() == [0.0, 1.0, 2.0]
+        open_splits(NumberTable(train=path, target="size", features=["color"]))
     assert "'color' holds numbers of the classes" in caplog.text and "'kind' holds" not in caplog.text
+
+
+REGRESSIONS = {
+    "number_table": lambda path, target: NumberTable(train=path, target=target, features=["size"]),
+    "feature_table": lambda path, target: NumericFeatureTable(train=path, target=target),
+    "feature_table_of_several": lambda path, target: NumericFeatureTable(train=path, targets=[target, "size"]),
+    "text": lambda path, target: NumberTexts(train=path, sentence="note", label=target),
+    "text_of_several": lambda path, target: NumberTexts(train=path, sentence="note", label=[target, "size"]),
+    "image_table": lambda path, target: NumberImages(train=path, label=target),
+}
+
+
+@pytest.mark.parametrize("build", REGRESSIONS.values(), ids=REGRESSIONS)
+def test_numbers_of_classes_are_no_numbers_to_predict(build, tmp_path):
+    path = write_parquet(tmp_path / "train.parquet", note=["a b"] * 60, image=["a.png"] * 60)
+    with pytest.raises(DataError, match="=color: .*numbers of the classes 'red', 'green' and 'blue'.*task=tabular"):
+        open_splits(build(path, "color"))
+
+
+@pytest.mark.parametrize("name", ["number_table", "feature_table", "text", "text_of_several"])
+def test_classes_whose_names_are_numbers_are_predicted_by_name(name, tmp_path):
+    path = write_parquet(tmp_path / "train.parquet", note=[f"a b {row}" for row in range(60)])
+    train = open_splits(REGRESSIONS[name](path, "digit")).train
+    targets = train.read_labels() if hasattr(train, "read_labels") else train.target_N
+    assert set(np.reshape(targets, (len(train), -1))[:, 0]) == {7.0, 8.0}
+
+
+def test_lists_of_classes_of_images_are_names(tmp_path):
+    for number in range(60):
+        Image.new("L", (4, 4), number).save(tmp_path / f"{number}.png")
+    images = [f"{number}.png" for number in range(60)]
+    path = write_parquet(tmp_path / "train.parquet", image=images, tags=[[0], [1, 2], []] * 20)
+    splits = open_splits(ImageTable(train=path, label="tags").for_run(ClassSet))
+    assert list(splits.class_names) == sorted(COLORS)
 
 
 def test_a_file_without_names_has_numbers(tmp_path):

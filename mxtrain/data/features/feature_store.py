@@ -58,7 +58,7 @@ from mxtrain.data.table.cells import (
 from mxtrain.data.table.column_kinds import as_override
 from mxtrain.data.table.columns import LIST_SEPARATOR, PARQUET, classes_in, given_rows, location_of, stream_rows
 from mxtrain.data.table.dates import DateColumn, missing_part, split_feature
-from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices
+from mxtrain.data.table.target_classes import UNKNOWN, label_of_text, named_choices, numbered_classes
 from mxtrain.data.table.text_rows import Column
 from mxtrain.errors import DataError
 
@@ -235,7 +235,8 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         (content,) = contents_of([path], f"content of {path}")
         cache_key = [content.sha256, ending_of(path), ROWS_VERSION, *layout.key]
         classes = classes_in(path)
-        cache_key += [dict(classes)] if classes else []  # earlier versions read their numbers
+        # Earlier versions read their numbers, and those of targets later than those of features.
+        cache_key += [dict(classes), *([] if layout.classes else ["targets"])] if classes else []
         shards = prepare("features", cache_key, forms, write, what=f"rows of {path}", total=0)
         # A file that was written to meanwhile would be cached under the hash of another content.
         content.require_unchanged()
@@ -358,7 +359,7 @@ class _FeatureReader:
         decimal_in = dict.fromkeys([*are_numbers, *([] if layout.classes else target), *weight], layout.decimal)
         # Columns of numbers, which a setting or an earlier run has chosen, keep the numbers of their classes.
         named = {str(column.at) for column in layout.columns if column.kind != "number"}
-        named.update(map(str, target if layout.classes else ()))
+        named.update(map(str, target))
         if self._given is None:
             self._report_numbered({str(one) for one in positions} - named)
         rows = (
@@ -393,9 +394,7 @@ class _FeatureReader:
         """Collects a sentence on each of these columns whose numbers stand for classes with names."""
         for name, classes in classes_in(self._path).items():
             if name in columns:
-                self._messages[f"classes {name}"] = (
-                    f"'{name}' holds numbers of the classes {named_choices(classes)}, which are read as numbers."
-                )
+                self._messages[f"classes {name}"] = numbered_classes(name, classes)
 
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: RowWriter) -> None:
         lines = [line for line, _ in rows]

@@ -7,6 +7,7 @@ fewer than five rows are errors that name the line: they may be misspelled. The 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
@@ -230,6 +231,34 @@ def named_choices(names: Iterable[str]) -> str:
     if len(quoted) > MAX_NAMED:
         return f"{', '.join(quoted[:MAX_NAMED])}, ... ({len(quoted)} in all)"
     return " and ".join([", ".join(quoted[:-1]), *quoted[-1:]] if len(quoted) > 1 else quoted)
+
+
+def numbered_classes(name: str, classes: Sequence[str]) -> str:
+    """Returns a sentence on a column of numbers that stand for classes with names."""
+    return f"'{name}' holds numbers of the classes {named_choices(classes)}, which are read as numbers."
+
+
+def refuse_named_classes(setting: str, path: str, columns: Sequence[str]) -> None:
+    """Checks that columns of numbers to predict hold no numbers of classes with names, as Hugging Face's datasets
+    writes them.
+
+    Classes whose names are numbers, such as 1 to 5 stars, are allowed: readers take the names.
+
+    Args:
+        setting: setting that names the columns, for messages.
+        path: path of the table.
+        columns: their names.
+
+    Raises:
+        DataError: a column holds numbers of classes.
+    """
+    for name, classes in classes_in(path).items():
+        if name in columns and not all(math.isfinite(number_of(text)) for text in classes):
+            raise DataError(
+                f"{setting}={name}: {path} holds numbers of the classes {named_choices(classes)} there, which measure "
+                "nothing. Predict the class with another task, such as task=tabular of a table and "
+                "task=classification of texts, or write the column as numbers."
+            )
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:

@@ -15,6 +15,7 @@ from mxtrain.data.table.cells import MISSING_CELLS
 from mxtrain.data.table.class_sets import Labels, find_set_columns, parse_sets
 from mxtrain.data.table.columns import ListColumn, names_of_columns
 from mxtrain.data.table.number_columns import find_number_columns, parse_numbers
+from mxtrain.data.table.target_classes import refuse_named_classes
 
 
 class TargetColumns(NamedTuple):
@@ -33,6 +34,12 @@ class TargetColumns(NamedTuple):
     parse: Callable[[Sequence[Sequence[str]], DataLocations, Findings], Tuple[np.ndarray, np.ndarray]]
     null: Optional[str] = None
     decimal_in: Mapping[Union[str, int], str] = {}
+
+    @property
+    def names_classes(self) -> bool:
+        """Returns True if numbers of classes are read as their names, see `stream_rows`; columns of 0 and 1 keep
+        theirs."""
+        return len(self.columns) == 1 or not self.class_names
 
 
 def class_set_columns(
@@ -62,6 +69,7 @@ def number_columns(
         others: columns that are inputs.
     """
     names = find_number_columns(path, label, names_of_columns(path), others)
+    refuse_named_classes("dataset.label", path, names)
 
     def parse(
         rows: Sequence[Sequence[str]], locations: DataLocations, findings: Findings

@@ -23,6 +23,7 @@ from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
 from mxtrain.data.table.class_sets import AUTO
 from mxtrain.data.table.columns import TABLES, names_of_columns, read_columns, require_column, require_same_columns
+from mxtrain.data.table.target_classes import refuse_named_classes
 from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
 from mxtrain.data.table.text_rows import Column
 from mxtrain.data.table.weights import WeightedRows
@@ -241,7 +242,7 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
             header=True,
             findings=findings,
             decimal_in=found.decimal_in,
-            names_classes=bool(found.class_names) and not isinstance(self.label, list),
+            names_classes=found.names_classes,
         )
         assert locations is not None
         target_R, kept_R = found.parse([row[len(columns) :] for row in rows], locations, findings)
@@ -311,6 +312,7 @@ class NumberTexts(NumberTargets, Text):
             tables = self._read_files(files, found, findings)
             parts = [tables.get(name) for name in ("train", "val", "test")]
         else:
+            refuse_named_classes("dataset.label", files["train"][0], [str(self.label)])
             parts = [
                 None if table is None else build_number_texts(table, str(self.label), self.decimal, findings)
                 for table in self._tables(files, findings)

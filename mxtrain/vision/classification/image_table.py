@@ -203,7 +203,8 @@ class ImageTable(WeightedRows, VolumeSettings, DecodedDataset, WeightedDataset):
         Raises:
             DataError: there are no such columns, or several could be meant.
         """
-        return class_set_columns(path, self.label, self.delimiter, self.other_columns)
+        # With the names of classes in the metadata of Parquet.
+        return class_set_columns(path, self.label, self.delimiter, self.other_columns, names_classes=True)
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
@@ -243,7 +244,13 @@ class ImageTable(WeightedRows, VolumeSettings, DecodedDataset, WeightedDataset):
         """Returns the images of a table that exist and have a known target."""
         columns = [self.image, *found.columns]
         rows, locations = read_columns(
-            path, columns, header=True, findings=findings, null=found.null, decimal_in=found.decimal_in
+            path,
+            columns,
+            header=True,
+            findings=findings,
+            null=found.null,
+            decimal_in=found.decimal_in,
+            names_classes=found.names_classes,
         )
         assert locations is not None
         target_R, kept_R = found.parse([row[1:] for row in rows], locations, findings)
