@@ -309,6 +309,30 @@ def test_what_peft_cannot_add_is_refused(files, tmp_path, name, train, said):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["decoder.0.weight", "decoder.2.gamma", "decoder.3.bias"])
+def test_the_head_of_masked_texts_is_no_module_to_save(files, tmp_path, name):
+    """PEFT would save `cls` with a copy of the embeddings, which its output layer shares."""
+    plain = read_safetensors(files / "bert/model.safetensors")
+    arrays, head = {f"bert.{key}": array for key, array in plain.items()}, "cls.predictions"
+    arrays[f"{head}.bias"] = np.ones(12, np.float32)
+    for layer, shape in (("dense", (8, 8)), ("LayerNorm", (8,))):
+        arrays[f"{head}.transform.{layer}.weight"] = np.full(shape, 0.1, np.float32)
+        arrays[f"{head}.transform.{layer}.bias"] = np.zeros(8, np.float32)
+    path = write(tmp_path / "model.safetensors", arrays, json.loads((files / "bert/config.json").read_text()))
+    model = described(files, "bert_lora", adapter=None, train=["decoder.*"])
+    model = model.model_copy(update={"weights": str(path)})
+    shape = ((6,), (6,), (), (2,))
+    network = model.build_text(12, shape, 12)
+    ready = prepare_network(model, num_classes=12, input_shape=shape, seed=3, network=network, output_shapes=[])
+    ours = arrays_of(ready.network)
+    export_adapter(ours, model, "masked_language_modeling", [], tmp_path / "same", FACTS)
+    assert json.loads((tmp_path / "same/adapter_config.json").read_text())["modules_to_save"] is None
+    ours[name] = ours[name] + 1
+    with pytest.raises(ConfigError, match=f"'{name}' was trained itself, beside an addition or in a layer with two"):
+        export_adapter(ours, model, "masked_language_modeling", [], tmp_path / "out", FACTS)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_norm_that_was_trained_itself_is_saved_whole(files, tmp_path):
     norm = "bert.encoder.transformer_cells.0.layer_norm"
     model = described(files, "bert_lora", adapter=None, train=[f"{norm}.gamma"])
