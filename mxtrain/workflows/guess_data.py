@@ -129,8 +129,10 @@ def _opened(option: str, guess: Recognised, open_dataset: Open) -> DataForm:
     except NoUsableSamples:
         return DataForm(option, guess.form, guess.counts, (), {}, sum(findings.counts.values()), guess.remark, typed)
     except (MxtrainError, OSError) as error:
-        remark = f"It cannot be opened: {first_line(error)}"
-        return DataForm(option, guess.form, guess.counts, (), {}, 0, remark, typed)
+        # What is left after problems, such as missing images, may be too little; the problems are the reason.
+        num_problems = sum(findings.counts.values())
+        remark = guess.remark if num_problems else f"It cannot be opened: {first_line(error)}"
+        return DataForm(option, guess.form, guess.counts, (), {}, num_problems, remark, typed)
     sizes: Dict[str, int] = {
         name: len(part)
         for name, part in (("train", splits.train), ("val", splits.val), ("test", splits.test))

@@ -331,6 +331,16 @@ def test_files_that_cannot_be_opened_say_why(here: Path) -> None:
     assert best.remark.startswith("It cannot be opened: ") and "t10k-images" in best.remark
 
 
+def test_problems_are_the_reason_where_nothing_is_left(here: Path) -> None:
+    box = {"x": 1, "y": 1, "width": 50, "height": 50, "rotation": 0, "rectanglelabels": ["cat"]}
+    result = {"id": "a", "type": "rectanglelabels", "original_width": 8, "original_height": 8, "value": box}
+    tasks = [{"id": 1, "data": {"image": "/data/upload/1/a.png"}, "annotations": [{"id": 1, "result": [result]}]}]
+    write(here, **{"export.json": json.dumps(tasks)})
+    best = mxtrain.guess_data(here).best
+    assert (best.option, best.num_problems, best.remark) == ("label_studio", 1, "")
+    assert best.lines()[-1].endswith("` lists them")
+
+
 def test_only_the_files_nearest_to_the_root_are_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mxtrain.data.recognition.MAX_READ", 2)
     (here / "a").mkdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence, Type
+import logging
+from contextlib import contextmanager
+from typing import Dict, Iterator, List, Sequence, Type
 
 from mxtrain.data.conversion import ConversionRequest, ConvertedData
 from mxtrain.data.spec import BaseDataset
@@ -62,15 +64,45 @@ def _prepare(dataset: BaseDataset, request: ConversionRequest, progress: WorkPro
     left_out = LeftOut()
     progress.begin("reading annotations", 0)
     wants = Wanted("masks" not in request.drop, "key_points" not in request.drop)
-    content = read_content(dataset, request.name, left_out, wants)
+    with _collected_remarks() as remarks:
+        content = read_content(dataset, request.name, left_out, wants)
     kind = FORMS[content.has_objects].get(request.to)
     if kind is None:
         has = "objects with boxes" if content.has_objects else "one class for each image"
         allowed = ", ".join(FORMS[content.has_objects])
         raise DataError(f"to={request.to}: {request.name} has {has}, which can be written to: {allowed}.")
     job = ConversionJob(content, kind.holds, request.drop, left_out)
+    job.notes += remarks
     job.survey(progress)
     return kind(job, request.links)
+
+
+class _Collector(logging.Handler):
+    """Collects the text of log records."""
+
+    def __init__(self, texts: List[str]) -> None:
+        super().__init__(logging.INFO)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        self._texts.append(record.getMessage())
+
+
+@contextmanager
+def _collected_remarks() -> Iterator[List[str]]:
+    """Yields a list, to which the remarks of readers are added: a reader logs how it has decided on an ambiguous
+    format, and nothing else says it here."""
+    remarks: List[str] = []
+    logger, collector = logging.getLogger("mxtrain"), _Collector(remarks)
+    level = logger.level
+    logger.addHandler(collector)
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    try:
+        yield remarks
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collector)
 
 
 def _notes(job: ConversionJob) -> List[str]:

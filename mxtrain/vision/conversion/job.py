@@ -34,6 +34,15 @@ LOSSES = {
     "unread": "annotations that are not read",
 }
 """Content that a target may not hold, as typed in `drop` -> in words."""
+REMAINS = {
+    "masks": "all objects keep their boxes, without outlines",
+    "key_points": "all objects keep their boxes, without key points",
+    "crowds": "crowd regions are left out",
+    "difficult": "these objects lose the mark",
+    "duplicates": "one of them is kept",
+    "unread": "these are left out",
+}
+"""What becomes of such content if it is dropped."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +255,8 @@ class ConversionJob:
             facts = [f"{count:,} {self._words(kind)}" for kind, count in refused.items()]
             chosen = ",".join(sorted({*self.drop, *refused}))
             raise DataError(
-                f"{target} cannot hold {' and '.join(facts)}. Type drop=[{chosen}] to convert the rest: boxes are kept "
-                "without outlines, key points and marks, and crowd regions are left out."
+                f"{target} cannot hold {' and '.join(facts)}. Type drop=[{chosen}] to convert the rest: "
+                f"{'; '.join(REMAINS[kind] for kind in refused)}."
             )
         return lost
 

@@ -61,6 +61,10 @@ class Coco(PublicDataset, BoxedFiles):
     option: ClassVar[str] = "dataset=coco"
     published_as: ClassVar[str] = "coco"
     gives: ClassVar[Gives] = Gives(Images, Boxes, Masks)
+    remedy_if_shared: ClassVar[str] = (
+        "Move it out of one of them, or type dataset.val_annotations=null to hold out dataset.val_fraction of the "
+        "training images."
+    )
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"

@@ -41,7 +41,7 @@ from mxtrain.vision.detection.boxed_classes import ClassLookup, ClassNames, choo
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
 from mxtrain.vision.detection.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
-from mxtrain.vision.detection.voc_layout import find_years, read_names
+from mxtrain.vision.detection.voc_layout import find_years, images_folder, labelmap_names, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
@@ -60,10 +60,9 @@ MAX_XML_BYTES = 16 << 20
 MAX_TYPED_NAMES = 50
 """Largest number of class names that a message tells the user to type."""
 _LAYOUT = (
-    "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
+    "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/ (or images/), Annotations/ and "
     "ImageSets/Main/; or train/, val/ and test/, each with images and an .xml beside each of them."
 )
-_PARTS = ("Annotations", "JPEGImages")
 MAX_GUESSED = 2000
 """Largest number of annotations whose classes `data guess` reads."""
 PUBLIC_YEARS = ("2007", "2012")
@@ -101,9 +100,13 @@ class Voc(PublicDataset, BoxedFiles):
     test_split: SplitNames = None
     """Lists of a test split with annotations; None = no test split."""
     classes: ClassNames = []
-    """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
+    """Names in the order of their numbers; empty = the lines of `root/classes.txt`, the classes of `root/labelmap.txt`,
+    or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
     """Treatment of objects of other classes."""
+    without_annotation: Literal["refuse", "background", "leave_out"] = "refuse"
+    """Treatment of images in a list that have no annotation file: CVAT and Datumaro write none for images without
+    boxes."""
 
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
@@ -116,10 +119,15 @@ class Voc(PublicDataset, BoxedFiles):
         if (
             len(xml) <= MAX_GUESSED
             and not files.has("classes.txt")
+            and not labelmap_names(files.root)
             and not {name.lower() for name in found} <= set(VOC_CLASSES)
         ):
             settings["classes"] = found
-        years = [each for each in ("", *files.folders) if files.has(*(os.path.join(each, part) for part in _PARTS))]
+        years = [
+            each
+            for each in ("", *files.folders)
+            if files.has(os.path.join(each, "Annotations")) and images_folder(files.root / each) is not None
+        ]
         if not years:
             beside = any(f"{name[:-4]}{ending}" in files.images for name in xml[:1] for ending in IMAGES)
             form = "PASCAL VOC's XML files beside their images (LabelImg, Roboflow)"
@@ -163,7 +171,7 @@ class Voc(PublicDataset, BoxedFiles):
         """Finds, checks and splits the data; `findings` collects the problems."""
         self.fetch()
         root = self.require_root(_LAYOUT)
-        names = choose_class_names(self.classes, root, VOC_CLASSES)
+        names = choose_class_names(self.classes, root, labelmap_names(root) or VOC_CLASSES)
         reader = _SplitReader(self, names, findings)
         years = find_years(root)
         folders = {} if years else self._find_mixed(root)
@@ -310,7 +318,7 @@ class _SplitReader:
             DataError: the list does not exist or is empty, or an image or an annotation is missing.
         """
         if folder not in self._images:
-            self._images[folder] = list_images(folder / "JPEGImages", findings=self._findings)
+            self._images[folder] = list_images(images_folder(folder) or folder, findings=self._findings)
         images, annotations = self._images[folder], folder / "Annotations"
         matched, unmatched = _find_annotations(annotations, images, self._findings)
         lists = folder / "ImageSets" / self._dataset.lists_folder
@@ -322,7 +330,8 @@ class _SplitReader:
         else:
             read = functools.partial(self._names, lists, part, setting_text, {*images, *matched})
             names = call_or_report(self._findings, DataLocation(str(lists)), read) or {}
-        for kind, files, parent in (("image", images, folder / "JPEGImages"), ("annotation", matched, annotations)):
+            names, matched = self._without_annotation(names, images, matched, annotations, setting_text)
+        for kind, files, parent in (("image", images, images_folder(folder)), ("annotation", matched, annotations)):
             missing = [name for name in names if name not in files]
             locations = [
                 DataLocation(str(lists / f"{part}.txt"), names[name]) if part else DataLocation(str(matched[name]))
@@ -334,10 +343,37 @@ class _SplitReader:
                 for name, location in zip(missing, locations)
             ]
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
+            if kind == "annotation":
+                remedy += (
+                    " Type dataset.without_annotation=background if no object is in them, or leave_out to train "
+                    "without them."
+                )
             refuse_unpaired(
                 locations, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
             )
         return [(*images[name], matched[name]) for name in names if name in images and name in matched]
+
+    def _without_annotation(
+        self, names: Dict[str, int], images: Files, matched: Dict[str, Path], annotations: Path, setting_text: str
+    ) -> Tuple[Dict[str, int], Dict[str, Path]]:
+        """Returns the names of a list and the annotations of images, as dataset.without_annotation says; logs how many
+        images have none. The path of the annotation of a background image does not exist."""
+        treatment = self._dataset.without_annotation
+        missing = [name for name in names if name in images and name not in matched]
+        if not missing or treatment == "refuse":
+            return names, matched
+        is_background = treatment == "background"
+        log.info(
+            "%s: %s: %d of %d images have no annotation: %s",
+            self._dataset.option,
+            setting_text,
+            len(missing),
+            len(names),
+            "background" if is_background else "left out",
+        )
+        if is_background:
+            return names, {**matched, **{name: annotations / f"{name}.xml" for name in missing}}
+        return {name: line for name, line in names.items() if name in matched or name not in images}, matched
 
     def _names(self, lists: Path, part: str, setting_text: str, known: Collection[str]) -> Dict[str, int]:
         """Reads a list of images; see `read_names`."""
@@ -368,6 +404,8 @@ class _VocBoxes:
             index: index of the image in the split.
             path: annotation file.
         """
+        if self._dataset.without_annotation == "background" and not os.path.lexists(path):
+            return
         content = call_or_report(
             self._findings, DataLocation(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Collection, Dict, List
+from typing import Collection, Dict, List, Optional
 
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataLocation, Findings, Problem
 from mxtrain.data.loading.dataset_files import as_posix, exists, normalize_name, read_text
@@ -15,16 +15,40 @@ from mxtrain.vision.images.files import EXTENSIONS
 
 OUTLINE_VALUE = 255
 """Value of the pixels of white outlines in masks. They belong to no object."""
+LABELMAP_CELLS = 4
+"""Number of cells in a line of labelmap.txt."""
 _WORD = re.compile(f"[^{BLANKS}]+")
 
 
+def images_folder(folder: Path) -> Optional[Path]:
+    """Returns the folder of the images beside `Annotations/`: JPEGImages, or images as Label Studio exports them; None
+    if there is none."""
+    if (folder / "JPEGImages").is_dir():
+        return folder / "JPEGImages"
+    return folder / "images" if (folder / "images").is_dir() and (folder / "Annotations").is_dir() else None
+
+
 def find_years(root: Path) -> List[Path]:
-    """Returns the folders with JPEGImages, sorted by name: the root itself, or folders in it or in its folder
-    VOCdevkit."""
-    if (root / "JPEGImages").is_dir():
+    """Returns the folders with images and annotations, sorted by name: the root itself, or folders in it or in its
+    folder VOCdevkit."""
+    if images_folder(root) is not None:
         return [root]
     inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
-    return sorted(path for path in inner.iterdir() if (path / "JPEGImages").is_dir())
+    return sorted(path for path in inner.iterdir() if images_folder(path) is not None)
+
+
+def labelmap_names(root: Path) -> List[str]:
+    """Returns the classes in labelmap.txt, which CVAT and Datumaro write, without the background; none if there is no
+    such file.
+
+    A line is `name:color:parts:actions`; those of other forms, such as colours of masks alone, are not read.
+    """
+    path = root / "labelmap.txt"
+    lines = split_lines(read_text(path)) if exists(path) else []
+    rows = [line.split(":") for line in lines if line.strip(BLANKS) and not line.startswith("#")]
+    if any(len(row) != LABELMAP_CELLS for row in rows):
+        return []
+    return [row[0].strip(BLANKS) for row in rows if row[0].strip(BLANKS).lower() != "background"]
 
 
 def read_names(

@@ -83,6 +83,8 @@ class ObjectFormat(_Base):
     """True if `read` is to return the shapes of objects; set by the kind of the dataset."""
     reads_points: ClassVar[bool]
     """True if `read` is to return key points."""
+    remedy_if_shared: ClassVar[str] = "Move it out of one of them."
+    """What to do with images of two splits."""
     kinds: ClassVar[Mapping[Type[TargetKind], type]] = {}
     """Class of the dataset for each kind of targets other than boxes; set below."""
 
@@ -311,7 +313,13 @@ class ObjectMasks(MaskedFiles):
         coding = MaskCoding(range(len(names) + 1), (IGNORED_VALUE,))
         class_names = [background, *names]
         return self.make_splits(
-            pairs["train"], pairs.get("val"), pairs.get("test"), class_names, coding, findings=findings
+            pairs["train"],
+            pairs.get("val"),
+            pairs.get("test"),
+            class_names,
+            coding,
+            self.remedy_if_shared,
+            findings,
         )
 
     def _pairs(self, read: AnnotationSet, images: Sequence[AnnotatedImage], findings: Findings) -> DrawnPairs:

@@ -35,6 +35,10 @@ class YoloFormat(ObjectFormat):
     is beside the image. An image without a label file, or with an empty one, is background.
     """
 
+    remedy_if_shared: ClassVar[str] = (
+        "Move it out of one of them, or type dataset.val=null to hold out dataset.val_fraction of the training images."
+    )
+
     root: PathText = "data/yolo"
     """Folder of the data, or its data.yaml."""
     data: str = "auto"

@@ -10,6 +10,7 @@ import pytest
 from boxed_files import IMAGES, NAMES, draw, voc_xml, write_voc
 from pydantic import ValidationError
 
+from mxtrain import guess_data
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.detection.boxes import Column, Flag
 from mxtrain.vision.detection.voc import Voc
@@ -460,3 +461,50 @@ def test_annotations_beside_images_in_the_current_folder_are_found(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     splits = opened(".", classes=["cat"], val_fraction=0.5)
     assert len(splits.train) == len(splits.val) == 1
+
+
+def test_label_studio_has_images_beside_annotations(tmp_path):
+    root = write_voc(tmp_path / "export")
+    shutil.move(str(root / "JPEGImages"), str(root / "images"))
+    shutil.rmtree(root / "ImageSets")
+    splits = opened(root, train_split=None, val_split=None, val_fraction=0.4)
+    assert (len(splits.train), len(splits.val)) == (3, 2)
+    best = guess_data(root).best
+    assert best.splits == {"train": 4, "val": 1} and "dataset.train_split=null" in best.overrides
+    shutil.move(str(root / "Annotations"), str(tmp_path / "elsewhere"))
+    with pytest.raises(DataError, match="holds no JPEGImages/"):
+        opened(root, train_split=None, val_split=None)
+
+
+LABELMAP = "# label:color_rgb:parts:actions\nbackground:::\ndog:0,0,9::\ncat::head,tail:\n\nbird:::\n"
+
+
+def test_classes_are_those_of_labelmap(tmp_path):
+    """As CVAT and Datumaro write it."""
+    root = write_voc(tmp_path / "export")
+    (root / "labelmap.txt").write_text(LABELMAP)
+    assert opened(root, classes=[]).class_names == ["dog", "cat", "bird"]
+    assert guess_data(root).best.overrides[-1].startswith("dataset.root=")
+    assert opened(root).class_names == NAMES
+    (root / "classes.txt").write_text("cat\ndog\n")
+    assert opened(root, classes=[]).class_names == ["cat", "dog"]
+    (root / "classes.txt").unlink()
+    (root / "labelmap.txt").write_text("cat:1,2,3\n")
+    assert opened(root, classes=[]).class_names == list(VOC_CLASSES)
+
+
+def test_images_without_an_annotation_are_refused_or_background_or_left_out(tmp_path, caplog):
+    caplog.set_level("INFO")
+    root = write_voc(tmp_path / "export")
+    (root / "Annotations/a.xml").unlink()
+    with pytest.raises(DataError, match="names 'a', of which there is no annotation.*without_annotation=background"):
+        opened(root)
+    train = opened(root, without_annotation="background").train
+    assert len(train) == 3 and not len(train.boxes(0)) and boxes_of(train, 1) == list(IMAGES["b"][1])
+    assert "dataset.train_split=train: 1 of 3 images have no annotation: background" in caplog.text
+    train = opened(root, without_annotation="leave_out").train
+    assert len(train) == 2 and boxes_of(train, 0) == list(IMAGES["b"][1])
+    assert "images have no annotation: left out" in caplog.text
+    next((root / "JPEGImages").glob("b.*")).unlink()
+    with pytest.raises(DataError, match="names 'b', of which there is no image in '.*JPEGImages'"):
+        opened(root, without_annotation="leave_out")
