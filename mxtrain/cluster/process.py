@@ -318,3 +318,14 @@ def state_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+def run_silently(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a command as `run_child` does, without input or output.
+
+    Args:
+        command: the command with its arguments.
+        environment: variables besides those of this process.
+    """
+    quiet = subprocess.DEVNULL
+    return run_child(command, env={**os.environ, **environment}, stdin=quiet, stdout=quiet, stderr=quiet)

@@ -109,7 +109,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.start_child", _no_child)
+    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.run_silently", _no_child)
     assert main(["plan", *(word.format(profile=profile) for word in words)]) == 2
     assert message in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["profile.json"]
@@ -133,5 +133,5 @@ def test_a_small_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytes
     assert found.best is not None and found.profile.batch_size == 32
     assert {probe.placement.option for probe in found.profile.probes} == {"single", "data", "model", "pipeline"}
     assert all(0 < one.step_s < 10 and one.process_bytes > 50 * MIB for one in found.forecasts if not one.reason)
-    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.start_child", _no_child)
+    monkeypatch.setattr("mxtrain.cluster.launch.placement_probes.run_silently", _no_child)
     assert mxtrain.plan(*words, devices=2).profile == found.profile, "the second call measures nothing"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -19,8 +17,9 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_rows
 from mxtrain.cluster.launch.range_test import REPLACED
-from mxtrain.cluster.process import start_child
+from mxtrain.cluster.process import run_silently
 from mxtrain.cluster.reported_cause import ReportedCause, report_cause
+from mxtrain.config.override_text import config_flags
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
@@ -137,7 +136,7 @@ class Probing:
         ):
             asked, result = Path(folder) / "request.json", Path(folder) / "result.json"
             asked.write_bytes(encode_json(request))
-            code = _run_child([str(asked), str(result)], reported.environment)
+            code = run_silently([*module_command(__name__), str(asked), str(result)], reported.environment)
             measured = read_json(result) if result.is_file() else None
         if code == EXIT_FINISHED and measured is not None:
             return measured
@@ -155,15 +154,15 @@ class Probing:
         """Returns the time of a step of workers on this machine, which a run of `train` takes."""
         assert first is not None
         words = [word for word in self._words if not word.lstrip("+~").startswith(REPLACED)]
-        config_words = [word for folder in self._config_dirs for word in ("--config-dir", folder)]
+        config_words = config_flags(self._config_dirs)
         with (
             tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
             ReportedCause() as reported,
         ):
             run_dir = Path(folder) / "run"
             settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}", f"hydra.run.dir={run_dir}"]
-            command = ["train", *config_words, *words, *pair.overrides(first["kind"]), *settings]
-            code = _run_child(command, reported.environment, "mxtrain")
+            command = [*module_command("mxtrain"), "train", *config_words, *words]
+            code = run_silently([*command, *pair.overrides(first["kind"]), *settings], reported.environment)
             rows = list(read_rows(run_dir / ROWS_FILE)) if (run_dir / ROWS_FILE).is_file() else []
         speeds = sorted(row["samples_per_s"] for row in rows if row.get("split") == "train")
         if code not in (EXIT_FINISHED, EXIT_BUDGET) or not speeds:
@@ -171,22 +170,6 @@ class Probing:
         # The upper quartile, as that of the other times is the lower one.
         step_s = first["batch_size"] / speeds[-(1 + len(speeds) // 4)]
         return probe_of(pair, threads, {"step_s": step_s, "batch_size": first["batch_size"]})
-
-
-def _run_child(arguments: Sequence[str], environment: Mapping[str, str], module: str = __name__) -> int:
-    process = start_child(
-        [*module_command(module), *arguments],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
 
 
 def hash_of(description: Description) -> str:

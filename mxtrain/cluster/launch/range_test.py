@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_rows
-from mxtrain.cluster.process import start_child
+from mxtrain.cluster.process import run_silently
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
 from mxtrain.files.temporary import temporary_root
@@ -97,19 +95,8 @@ def _test_in_workers(settings: LrFindSettings, flags: Sequence[str], overrides: 
         ReportedCause() as reported,
     ):
         run_dir = Path(folder) / "run"
-        process = start_child(
-            [sys.executable, "-m", "mxtrain", "train", *arguments, f"hydra.run.dir={run_dir}"],
-            env={**os.environ, **reported.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            code = process.wait()
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+        command = [sys.executable, "-m", "mxtrain", "train", *arguments, f"hydra.run.dir={run_dir}"]
+        code = run_silently(command, reported.environment)
         rates, losses = _read_rows(run_dir / ROWS_FILE)
     if code == EXIT_BAD_INPUT and not losses:
         raise ConfigError(reported.cause)
