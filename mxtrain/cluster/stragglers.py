@@ -30,7 +30,7 @@ class Stragglers:
     """
 
     def __init__(self, by_speed: bool = False, can_balance: bool = True):
-        self._by_speed, self._can_balance = by_speed, can_balance
+        self.by_speed, self._can_balance = by_speed, can_balance
         self._times: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
         self._slow: Optional[int] = None
         self._last: Optional[WorkerTimes] = None
@@ -60,7 +60,7 @@ class Stragglers:
         self._reported = slow
         times = self._times[-1]
         median_s = statistics.median([compute_s for rank, compute_s in enumerate(times.compute_s) if rank != slow])
-        is_new = self._can_balance and not self._by_speed
+        is_new = self._can_balance and not self.by_speed
         advice = "; cluster.balance=speed gives it fewer samples" if is_new else ""
         return (
             f"worker {slow} is slow: it computed for {1000 * times.compute_s[slow]:.0f} ms in step {times.step}, the "
@@ -70,7 +70,7 @@ class Stragglers:
     def share(self, world: World) -> World:
         """Returns `world` with new relative speeds, or the same object if no share changes by more than `TOLERANCE`."""
         timed_steps = self._times
-        if not self._by_speed or not timed_steps:
+        if not self.by_speed or not timed_steps:
             return world
         speeds: List[float] = []
         for rank in range(world.size):

@@ -325,7 +325,12 @@ def check_store_workers(description: Description) -> None:
             "kvstore=dist_sync, or start the workers by mpirun."
         )
     cause, remedy = store.independence
-    if cause and cluster.balance != "equal":
+    if store.servers_update and cluster.balance_every is not None:
+        raise ConfigError(
+            f"cluster.balance_every={cluster.balance_every} with {cause}: workers are at different steps within an "
+            "epoch, so their shares can change only at its beginning. Type cluster.balance_every=null."
+        )
+    if cause and not store.servers_update and cluster.balance != "equal":
         raise ConfigError(
             f"cluster.balance={cluster.balance} with {cause}: no worker waits for a slower one in a step, so there is "
             f"nothing to balance. Type cluster.balance=equal, or {remedy}."

@@ -12,6 +12,7 @@ next difference, so this direction needs no residual.
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Numbers, Store
+from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
@@ -57,8 +59,25 @@ class AsyncStore(Store):
         self._replica_store = MXNetStore("local")
         self._updater: Optional[RemoteUpdater] = None
         self._tables: Optional[TableClient] = None
+        self._began: Optional[Tuple[float, int]] = None
+        self._pace = np.zeros(2)  # seconds and samples of this worker's steps since `share_pace`
 
     # Within a step.
+
+    def begin_step(self, step: int, size: int) -> None:
+        now = time.monotonic()
+        if self._began is not None:
+            began, samples = self._began
+            self._pace += now - began, samples
+        self._began = now, size
+
+    def share_pace(self, step: int) -> Optional[WorkerTimes]:
+        if self.world.size == 1:
+            return None
+        rows = np.zeros((self.world.size, 2))
+        rows[self.world.rank], self._pace = self._pace, np.zeros(2)
+        seconds, samples = self.total(rows.ravel()).reshape((-1, 2)).T
+        return WorkerTimes(step, seconds.tolist(), samples.astype(int).tolist(), 0.0) if seconds.all() else None
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums over this worker's replicas only."""
@@ -202,6 +221,7 @@ class AsyncStore(Store):
             words: words of this worker, (N,) float32, with the same N on all workers. Any bits are allowed.
             ranks: workers whose words are returned.
         """
+        self._began = None  # the wait for other workers is no time of a step
         # ps-lite cannot delete keys, so lengths are rounded up to powers of two to need few of them.
         length = 1 << max(len(words) - 1, 0).bit_length()
         if length not in self._mailboxes:

@@ -85,6 +85,11 @@ class Store:
         """Returns the client of the servers that hold embedding tables, the same one in each call."""
         raise NotImplementedError(f"{type(self).__name__} has no servers that hold tables.")
 
+    def share_pace(self, step: int) -> Optional[WorkerTimes]:
+        """Returns the time of all workers for their samples since the last call, if no step of the store measures it,
+        or None. Collective; waits."""
+        return None
+
     def begin_step(self, step: int, size: int) -> None:
         """Prepares the store for a step. Called before each step.
 

@@ -307,7 +307,10 @@ def test_impossible_settings_are_refused(tmp_path: Path, command: List[str], wor
     "overrides, words",
     [
         (["kvstore=dist_asink"], ["dist_async"]),
-        ([*TWO, "cluster.balance=speed"], ["cluster.balance=speed", "no worker waits"]),
+        (
+            [*TWO, "cluster.balance=speed", "cluster.balance_every=5"],
+            ["cluster.balance_every=5", "only at its beginning", "Type cluster.balance_every=null"],
+        ),
     ],
 )
 def test_descriptions_that_cannot_work_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:

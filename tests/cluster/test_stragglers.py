@@ -99,6 +99,18 @@ def test_equal_shares_do_not_change() -> None:
 
 
 @pytest.mark.slow
+def test_a_slow_asynchronous_worker_gets_fewer_samples(tmp_path: Path, sleepy: Path) -> None:
+    run_dir = tmp_path / "run"
+    store = ("kvstore=dist_async", "cluster.workers=2", "cluster.balance=speed")
+    Process(run_dir, *store, *sleepy_run_words(sleepy), env=environment(sleepy)).end()
+    slow, fast = (scalars(run_dir, f"perf/worker_{rank}/samples") for rank in (1, 0))
+    assert len(slow) == 4  # after each epoch but the last one
+    shares = [own / (own + others) for own, others in zip(slow, fast)]
+    assert shares[0] == pytest.approx(0.5, abs=0.02) and max(shares[1:]) < 0.4
+    assert steps(run_dir) == steps(sleepy / "alone")
+
+
+@pytest.mark.slow
 def test_shares_change_within_an_epoch_and_each_sample_counts_once(tmp_path: Path, sleepy: Path) -> None:
     run_dir = tmp_path / "run"
     store = ("kvstore=dist_sync", "cluster.workers=2", "cluster.balance=speed", "cluster.balance_every=10")

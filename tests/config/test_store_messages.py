@@ -50,7 +50,7 @@ def require_own_name(message: str) -> None:
     "overrides",
     [
         ("amp=float16", "parallel.devices=gpu:1"),
-        (TWO, "cluster.balance=speed"),
+        (TWO, "cluster.balance=speed", "cluster.balance_every=5"),
         (TWO, "parallel.batch_norm=global"),
         ("callback=[prune]", TWO),
         (DEMANDING, TWO),
