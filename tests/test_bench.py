@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish, replay, task_races  # noqa: E402
 from bench_parts.__main__ import PARTS  # noqa: E402
+from bench_parts.delayed_wire import Link  # noqa: E402
 from bench_parts.distributed import needs_own_network  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
@@ -37,6 +38,7 @@ from bench_parts.harness import (  # noqa: E402
     in_turns,
     tuned_environment,
 )
+from bench_parts.network import unsupported_reason  # noqa: E402
 from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
@@ -303,6 +305,24 @@ def test_compression(tmp_path):
     (two_bit,) = [target["value"] for target in result["targets"] if "bytes a step" in target["name"]]
     assert 0.05 < two_bit < 0.4
     assert len(result["table"]) == 3 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unsupported_reason()), reason="no hosts in network namespaces here")
+def test_slow_links(tmp_path):
+    """A minute: four hosts, one network. On the delayed link local SGD is faster than a sum in every step."""
+    series, result = run_part("slow_links", tmp_path)
+    assert [row[:2] for row in result["table"][1:]][0] == ["MLP", "dist_sync"]
+    speeds = {name: found["median"] for name, found in series.items()}
+    assert speeds["MLP: dist_sync, sync_every=4"] > speeds["MLP: dist_sync, sum in every step"] > 0
+
+
+def test_a_link_takes_one_packet_after_another():
+    """Bits per second: 8,000, so a packet of 100 bytes takes 0.1 s."""
+    link = Link(8000)
+    assert [link.pass_on(at, 100) for at in (0.0, 0.02, 0.5)] == pytest.approx([0.1, 0.2, 0.6])
+    assert Link(0).pass_on(0.3, 100) == 0.3
 
 
 @pytest.mark.zoo

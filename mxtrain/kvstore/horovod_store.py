@@ -14,6 +14,7 @@ Reasons: docs/decisions/0012-elastic-allreduce.md.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import importlib
 import json
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """Matches MXNet's errors after a failure of Horovod or Gloo: they contain its text, but have no type of their own."""
+DIGEST_BYTES = 8
 POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opener without the proxies of the environment: the server is in this run's own network."""
@@ -66,13 +68,16 @@ class HorovodStore(JoinedStore):
     Args:
         world: rank and size with which the worker was started; `self.world` has those of the current ring.
         compressor: builds the compressor of a bucket.
+        hierarchical: True to sum within hosts first, if that sends less between them.
     """
 
     membership: RingMembership
 
-    def __init__(self, world: World, compressor: Build = Compressor):
+    def __init__(self, world: World, compressor: Build = Compressor, hierarchical: bool = False):
         super().__init__(world, compressor)
         self._horovod = load_horovod()
+        self.hierarchical = hierarchical
+        self._levels: Optional[Levels] = None
         self._number = 0
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
         self.membership = RingMembership(self)
@@ -81,7 +86,11 @@ class HorovodStore(JoinedStore):
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         # Horovod's default is the average. Gradients are divided by the global batch size already, so sum them.
         for urgency, array in enumerate(arrays):
-            self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
+            name = self._name(array)
+            if self._levels is not None:
+                self._levels.sum_in_place(array, name, urgency)
+            else:
+                self._horovod.allreduce_(array, name=name, op=self._horovod.Sum, priority=urgency)
 
     def begin_step(self, step: int, size: int) -> None:
         self._number = step
@@ -109,7 +118,18 @@ class HorovodStore(JoinedStore):
         """Prepares sums in a new ring, in which this worker has the place `world`."""
         self.world = world
         self._names.clear()
-        self.times = None
+        self.times, self._levels = None, None
+        if self.hierarchical:
+            hosts = self._gather_hosts()
+            if 1 < len(set(hosts)) < len(hosts):
+                self._levels = Levels(self._horovod, hosts, world.rank)
+
+    def _gather_hosts(self) -> List[bytes]:
+        """Returns a digest of the name of each worker's host. Collective; waits."""
+        name = os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
+        rows = np.zeros((self.world.size, DIGEST_BYTES))
+        rows[self.world.rank] = list(hashlib.sha256(name.encode()).digest()[:DIGEST_BYTES])
+        return [bytes(row) for row in self.total(rows.ravel()).reshape(rows.shape).astype(np.uint8)]
 
     def renew_compressors(self) -> None:
         """Builds the compressors again, because their payloads depend on the number of workers. Keeps residuals."""
@@ -135,6 +155,37 @@ class HorovodStore(JoinedStore):
         if id(array) not in self._names:
             self._names[id(array)] = (array, f"{len(self._names)}")
         return str(self._names[id(array)][1])
+
+
+class Levels:
+    """All-reduce in three steps: the sum of a host, the sum over hosts, and its broadcast within each host.
+
+    Args:
+        horovod: the module.
+        hosts: for each rank, what identifies its host.
+        rank: rank of this worker.
+    """
+
+    def __init__(self, horovod: Any, hosts: Sequence[bytes], rank: int):
+        self._horovod = horovod
+        members = {host: [rank for rank, other in enumerate(hosts) if other == host] for host in dict.fromkeys(hosts)}
+        # All workers add all sets in the same order, those of other hosts, too. The set of a single worker would only
+        # cost time.
+        sets = {host: horovod.add_process_set(ranks) for host, ranks in members.items() if len(ranks) > 1}
+        self._leaders = horovod.add_process_set([ranks[0] for ranks in members.values()])
+        self._own, self._leader = sets.get(hosts[rank]), members[hosts[rank]][0]
+        self._is_leader = self._leader == rank
+
+    def sum_in_place(self, array: nd.NDArray, name: str, urgency: int) -> None:
+        """Sums an array over all workers. Asynchronous: MXNet's engine keeps the order of the steps."""
+        horovod = self._horovod
+        if self._own is not None:
+            # Horovod has no sum for a single member.
+            horovod.allreduce_(array, name=f"{name}.host", op=horovod.Sum, priority=urgency, process_set=self._own)
+        if self._is_leader:
+            horovod.allreduce_(array, name=f"{name}.all", op=horovod.Sum, priority=urgency, process_set=self._leaders)
+        if self._own is not None:
+            horovod.broadcast_(array, self._leader, name=f"{name}.down", priority=urgency, process_set=self._own)
 
 
 class RingMembership(Membership):
@@ -211,6 +262,8 @@ class RingMembership(Membership):
         if self._ring is not None:
             self._wait_for_place()
         other_sockets = open_sockets()
+        if self._store.hierarchical:
+            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read by `init`
         try:
             self._horovod.init()
         except ValueError as error:  # for instance, another member died before all had joined

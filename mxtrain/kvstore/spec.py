@@ -353,6 +353,10 @@ class Horovod(Summing):
     """Horovod's ring all-reduce between workers, with no servers: Gloo, or MPI and NCCL where they were built in."""
 
     ring: ClassVar[bool] = True
+    hierarchical: bool = False
+    """Sum within each host first, then between one worker of each host, then send the sums to the others of the host:
+    less traffic between hosts that have several workers. Sums are rounded in another order. Without effect if all
+    workers are on one host, or each is on its own."""
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
@@ -365,7 +369,7 @@ class Horovod(Summing):
     def connect(self, world: World) -> JoinedStore:
         from mxtrain.kvstore.horovod_store import HorovodStore
 
-        return HorovodStore(world, compressor=self.build_compressor())
+        return HorovodStore(world, compressor=self.build_compressor(), hierarchical=self.hierarchical)
 
 
 def has_horovod() -> bool:

@@ -30,6 +30,7 @@ from bench_parts import (
     replay,
     restarts,
     serving,
+    slow_links,
     task_races,
     tuning,
 )
@@ -539,6 +540,21 @@ PARTS: Dict[str, Part] = {
             "unbroken run to the bit, and no process or socket may be left. Horovod as always goes on with two workers "
             "when worker 1 is lost: there, losses are compared (1e-2) instead of bits."
         ],
+    ),
+    "slow_links": Part(
+        "local SGD on links of 1 Gbit/s and 10 ms, and its accuracy (50 minutes; root)",
+        slow_links.measure,
+        [
+            "speed: four workers, one thread each, on four hosts (network namespaces) of this machine's cores; a "
+            "process in user space holds each packet back for 10 ms and lets each host send and receive 1 Gbit/s. One "
+            "server and the scheduler beside worker 0 (dist_sync). samples/s of the batches of all workers; local SGD "
+            "over two whole intervals, the synchronisations included; computation alone: an interval without a "
+            "synchronisation, which limits what any exchange can reach here.",
+            "hierarchy: two workers on each of two such hosts, with kvstore.hierarchical and without, in turn.",
+            "accuracy: digits, the default network, 30 epochs, five seeds; the target is a loss of at most one "
+            "deviation of the seeds. One validation sample is 0.0037.",
+        ],
+        slow_links.needs_hosts,
     ),
     "links": Part(
         "two workers over throttled links, each store and compressor (35 minutes; root)",

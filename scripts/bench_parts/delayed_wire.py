@@ -1,9 +1,10 @@
 """A wire between hosts on which each packet waits: in user space, for kernels without netem(8).
 
-    python -m bench_parts.delayed_wire MILLISECONDS ADDRESS=NAMESPACE...
+    python -m bench_parts.delayed_wire MILLISECONDS MBIT_PER_S ADDRESS=NAMESPACE...
 
 makes a network device `slow0` in each namespace (network.py), prints a line when all are there, and hands each IPv4
-packet to the device of the address that it is for, so much later. It ends with its standard input.
+packet to the device of the address that it is for, so much later. What a host sends and what it receives take their
+time one after the other, at this rate (0: no time). It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -41,8 +42,23 @@ def open_device(namespace: str) -> int:
     return device
 
 
-def carry(devices: Dict[bytes, int], delay_s: float) -> None:
+class Link:
+    """One direction of a host's link, on which packets follow one another."""
+
+    def __init__(self, bits_per_s: float):
+        self._bits_per_s, self._free_at = bits_per_s, 0.0
+
+    def pass_on(self, come_at: float, size: int) -> float:
+        """Returns the time at which the last byte of a packet has passed, of so many bytes, whose first came then."""
+        if not self._bits_per_s:
+            return come_at
+        self._free_at = max(come_at, self._free_at) + 8 * size / self._bits_per_s
+        return self._free_at
+
+
+def carry(devices: Dict[bytes, int], delay_s: float, bits_per_s: float = 0.0) -> None:
     """Until standard input ends. `devices`: of each address in its four bytes."""
+    outgoing, incoming = ({device: Link(bits_per_s) for device in devices.values()} for _ in range(2))
     waiting: List[Tuple[float, int, int, bytes]] = []
     count = 0
     while True:
@@ -58,7 +74,10 @@ def carry(devices: Dict[bytes, int], delay_s: float) -> None:
                     to = devices.get(packet[16:20]) if packet[0] >> 4 == 4 else None
                     if to is not None:
                         count += 1
-                        heapq.heappush(waiting, (now + delay_s, count, to, packet))
+                        sent_at = outgoing[device].pass_on(now, len(packet))
+                        # A packet takes its time once on a free way: it arrives while it is sent.
+                        come_at = sent_at + delay_s - (8 * len(packet) / bits_per_s if bits_per_s else 0.0)
+                        heapq.heappush(waiting, (incoming[to].pass_on(come_at, len(packet)), count, to, packet))
         while waiting and waiting[0][0] <= now:
             _, _, to, packet = heapq.heappop(waiting)
             with suppress(BlockingIOError):  # its queue is full: lost, as on a wire
@@ -67,7 +86,7 @@ def carry(devices: Dict[bytes, int], delay_s: float) -> None:
 
 if __name__ == "__main__":
     os.nice(-10)  # else it would wait for a processor among those whose packets it carries
-    named = dict(word.split("=") for word in sys.argv[2:])
+    named = dict(word.split("=") for word in sys.argv[3:])
     opened = {ipaddress.IPv4Address(address).packed: open_device(name) for address, name in named.items()}
     print("ready", flush=True)
-    carry(opened, float(sys.argv[1]) / 1000)
+    carry(opened, float(sys.argv[1]) / 1000, 1e6 * float(sys.argv[2]))

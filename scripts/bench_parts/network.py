@@ -100,10 +100,11 @@ class Network:
                 "100ms",
             )
 
-    def delay(self, milliseconds: float) -> None:
-        """Packets between any two hosts are so long on their way, each way (delayed_wire.py)."""
+    def delay(self, milliseconds: float, mbit_per_s: float = 0) -> None:
+        """Packets between any two hosts are so long on their way, each way, and each host's link has this rate, each
+        way (delayed_wire.py); 0: any."""
         spaces = {address: self.space(number) for number, address in enumerate(self.addresses, 1)}
-        command = [sys.executable, "-m", "bench_parts.delayed_wire", str(milliseconds)]
+        command = [sys.executable, "-m", "bench_parts.delayed_wire", str(milliseconds), str(mbit_per_s)]
         wire = subprocess.Popen(
             [*command, *(f"{address}={space}" for address, space in spaces.items())],
             cwd=Path(__file__).resolve().parents[1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
@@ -246,6 +247,33 @@ def test_gathered_arrays_have_the_bits_of_their_worker() -> None:
     for rank in (0, 2):
         assert first[f"optimizer/a:{rank}"].tobytes() == (special * (rank + 1)).astype(np.float32).tobytes()
         assert first[f"optimizer/b:{rank}"].dtype == np.float16 and first[f"optimizer/b:{rank}"].shape == (1, 2)
+
+
+def test_votes_are_collected_over_steps_and_summed_in_the_same_step_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 measures 0.25 s for a step; the others take twice as long, which does not count."""
+    clocks = threading.local()
+    monkeypatch.setattr("time.monotonic", lambda: getattr(clocks, "now", 0.0))
+
+    def work(store: ThreadStore) -> Any:
+        clocks.now = 0.0
+        whole, rank = LocalSGDStore(store, 5, OuterOptimizer()), store.world.rank
+        pending, found, sums = [], [], 0
+        sum_in_place = store.sum_in_place
+        store.sum_in_place = lambda arrays: (counts.append(1), sum_in_place(arrays))  # type: ignore[method-assign]
+        counts: List[int] = []
+        for number in range(1, 25):
+            clocks.now += 0.25 * (1 + (rank > 0))
+            pending.append(whole.votes_later([float(rank == 1 and number == 15), 0.0], 3))
+            if len(pending) > 3:
+                found.append(pending.pop(0)().tolist())
+            sums = len(counts)
+        return found, sums
+
+    results = run_workers(work)
+    assert results[1:] == results[:1] * 2
+    found, sums = results[0]
+    # Each step until the first answer is read in step 4, then each fourth: 1, 2, 3, 4, 5, 9, 13, 17, 21.
+    assert [vote for vote, _ in found].count(1.0) == 1 and found.index([1.0, 0.0]) + 1 == 17 and sums == 9
 
 
 def test_the_owner_of_a_parameter_synchronises_it() -> None:

@@ -1,0 +1,28 @@
+"""One of the workers of a hierarchical all-reduce; prints what it summed. Started by test_hierarchical.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+
+from mxtrain.engine.backend import nd
+from mxtrain.kvstore.horovod_store import HorovodStore
+from mxtrain.kvstore.world import World
+
+rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+store = HorovodStore(World(rank, size), hierarchical=sys.argv[1] == "True")
+arrays = [
+    nd.array(np.random.RandomState(10 * rank + number).randn(length)) for number, length in enumerate((5, 70_000))
+]
+found = []
+for _ in range(3):
+    store.sum_in_place(arrays)
+    store.wait_for(arrays)
+    found.append([float(array.asnumpy().astype(np.float64).sum()) for array in arrays])
+    digest = [array.asnumpy().tobytes().hex()[:40] for array in arrays]
+total = store.total([rank, 0.5])
+print("RESULT " + json.dumps([found, digest, total.tolist(), store._levels is not None]))
+store.close()
