@@ -33,6 +33,7 @@ from bench_parts import (
     slow_links,
     task_races,
     tuning,
+    uneven,
 )
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
 
@@ -555,6 +556,17 @@ PARTS: Dict[str, Part] = {
             "deviation of the seeds. One validation sample is 0.0037.",
         ],
         slow_links.needs_hosts,
+    ),
+    "uneven": Part(
+        "two workers, one of which has half of a core (15 minutes)",
+        uneven.measure,
+        [
+            "kvstore=dist_sync, one thread each; samples/s of the last half of 120 steps. The ideal is 0.75 of the "
+            "throughput of two whole workers in the same turn.",
+            "ResNet-20 of half the width, a batch of 128: the slow worker is stopped (SIGSTOP) for 5 of every 10 ms.",
+            "sleep: a small network that sleeps 2 ms for each sample, on the slow worker 4 ms, a batch of 60; its "
+            "figures depend less on other work on the machine.",
+        ],
     ),
     "links": Part(
         "two workers over throttled links, each store and compressor (35 minutes; root)",

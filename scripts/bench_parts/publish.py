@@ -49,7 +49,10 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "data": ("Data loading", ("loader", "corpora", "object_stores")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),
-    "distributed": ("Several processes", ("workers", "tables", "compression", "links", "slow_links", "plan_workers")),
+    "distributed": (
+        "Several processes",
+        ("workers", "tables", "compression", "links", "slow_links", "plan_workers", "uneven"),
+    ),
     "reliability": ("Reliability", ("soak", "faults", "kill_sweep", "restarts")),
 }
 """File name -> title and parts of each topic's page. Parts without a topic get the page `other`."""
