@@ -18,7 +18,17 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import callbacks, files, forecasting, gluoncv_side, parts, publish, replay, task_races  # noqa: E402
+from bench_parts import (  # noqa: E402
+    callbacks,
+    files,
+    forecasting,
+    gluoncv_side,
+    parts,
+    publish,
+    replay,
+    task_races,
+    vision_races,
+)
 from bench_parts.__main__ import PARTS  # noqa: E402
 from bench_parts.delayed_wire import Link  # noqa: E402
 from bench_parts.distributed import needs_own_network  # noqa: E402
@@ -42,11 +52,13 @@ from bench_parts.network import unsupported_reason  # noqa: E402
 from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
+from mxtrain.data.spec import open_splits  # noqa: E402
 from mxtrain.forecasting.json_lines import DeepARLines  # noqa: E402
 from mxtrain.forecasting.series_table import generate_demand  # noqa: E402
 from mxtrain.recommendation.atomic_files import AtomicFiles  # noqa: E402
 from mxtrain.recommendation.kinds import NextItem  # noqa: E402
 from mxtrain.text.tokenizing.base import OWN_SPECIAL  # noqa: E402
+from mxtrain.vision.video.video_folder import VideoFolder  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
@@ -452,7 +464,10 @@ def test_interactions_of_the_race_are_those_of_the_default_data(tmp_path):
     assert count == len(splits.train) and len(splits.val) == len(splits.test) == 30
 
 
-@pytest.mark.parametrize("part", ["sequential_race", "multi_label_race", "regression_race", "summarization_race"])
+RACES = ("sequential_race", "multi_label_race", "video_race", "volume_race", "regression_race", "summarization_race")
+
+
+@pytest.mark.parametrize("part", RACES)
 def test_the_races_of_tasks_need_pytorch(part, tmp_path):
     assert "--torch-python" in PARTS[part].why_not(Options(True, tmp_path))
 
@@ -470,6 +485,31 @@ def test_sequential_race(tmp_path):
 def test_multi_label_race(tmp_path):
     scores = run_race("multi_label_race", tmp_path)
     assert len(scores) == 2 and all(0.1 < value < 1 for value in scores.values())
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["video_race", "volume_race"])
+def test_races_of_videos_and_volumes(part, tmp_path):
+    scores = run_race(part, tmp_path)
+    assert len(scores) == 2 and all(0 <= value < 1 for value in scores.values())
+
+
+def test_videos_of_the_race_are_those_that_pytorch_gets(tmp_path):
+    """The arrays are the decoded frames; a split has other digits than the next one."""
+    arrays = np.load(vision_races.write_videos(tmp_path, {"train": 20, "test": 10}))
+    source = open_splits(VideoFolder(root=str(tmp_path), frames=4, image_size=32, central_crop=1.0)).test
+    found, label_B = source.fetch(np.arange(10), seed=0, epoch=0, train=False)
+    order = np.argsort(label_B, kind="stable")
+    expected = arrays["test_video"][:, [1, 4, 7, 10]].transpose(0, 1, 4, 2, 3).reshape(10, 12, 32, 32)
+    assert sorted(arrays["test_target"]) == list(range(10))
+    assert np.array_equal(found[order], expected[np.argsort(arrays["test_target"])])
+
+
+def test_mean_iou_of_the_race_of_volumes():
+    true_NHW = np.array([[[0, 0, 1, 2]]])
+    assert vision_races.mean_iou(true_NHW, true_NHW) == 1
+    assert vision_races.mean_iou(np.array([[[0, 1, 1, 2]]]), true_NHW) == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
 
 
 @pytest.mark.zoo

@@ -34,6 +34,7 @@ from bench_parts import (
     task_races,
     tuning,
     uneven,
+    vision_races,
 )
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
 
@@ -357,6 +358,32 @@ PARTS: Dict[str, Part] = {
             "4,000 images of 16 x 16 with up to four digits (dataset=digit_sets), not augmented; a residual network "
             "of depth 20, binary cross entropy, Adam, 0.003, batches of 64, 6 epochs. PyTorch: "
             "scripts/bench_parts/torch_tasks_side.py, channels last, eager, images in memory. mAP: scikit-learn, for "
+            "both.",
+        ],
+        parts.needs_torch,
+    ),
+    "video_race": Part(
+        "classification of videos against PyTorch, three seeds (10 minutes; needs --torch-python)",
+        vision_races.video,
+        [
+            ONE_THREAD_EACH,
+            "800 training and 400 test videos of 12 frames of 32 x 32 (AVI, MJPEG), a digit of scikit-learn that moves "
+            "over noise, the digits of the splits apart; a temporal segment network of ResNet-18 on 4 frames, dropout "
+            "0.5, Adam, 0.0005, batches of 16, 6 epochs, not augmented. Ours is model=gluoncv_video, which decodes the "
+            "files in each epoch; PyTorch: scripts/bench_parts/torch_vision_side.py, channels last, eager, decoded "
+            "frames in memory.",
+        ],
+        parts.needs_torch,
+    ),
+    "volume_race": Part(
+        "segmentation of slices of volumes against PyTorch, three seeds (5 minutes; needs --torch-python)",
+        vision_races.volumes,
+        [
+            ONE_THREAD_EACH,
+            "640 slices of 40 generated NIfTI volumes of 64 x 64 x 16 noisy voxels, with ellipsoids and tubes that are "
+            "equally bright; 320 test slices of 20 others. The network of model=fpn, cross entropy of each pixel, "
+            "Adam, 0.003, batches of 16, 6 epochs, not augmented. Ours reads the packed files; PyTorch: "
+            "scripts/bench_parts/torch_vision_side.py, channels last, eager, slices in memory. Mean IoU: NumPy, for "
             "both.",
         ],
         parts.needs_torch,

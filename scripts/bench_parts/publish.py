@@ -34,6 +34,8 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "forecasting_race",
             "sequential_race",
             "multi_label_race",
+            "video_race",
+            "volume_race",
             "regression_race",
             "summarization_race",
             "sparse",
