@@ -8,7 +8,7 @@ from typing import Any, Callable, List
 
 import numpy as np
 import pytest
-from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits
+from damage import Case, damage, damage_file, kind, linked_to, piped, read_splits, removed
 from nifti_files import LPS, nifti, write_labelled, write_volumes
 
 from mxtrain.vision.classification.image_folder import ImageFolder
@@ -16,6 +16,7 @@ from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 VOLUMES, LABELS, BANDS = "NIfTI volumes", "NIfTI label volumes", "TIFF files of five bands"
 FRAMES = "DICOM files of several frames"
+SLICES = "DICOM label images"
 VOLUME, LABEL = (VOLUMES, "ct/ill/p1i/ct.nii.gz"), (LABELS, "mr/masks/1.nii.gz")
 
 CASES: List[Case] = [
@@ -43,6 +44,18 @@ CASES: List[Case] = [
     Case(FRAMES, "a file says it has 2^31 frames", "its NumberOfFrames is 2147483648, and 1 to"),
     Case(FRAMES, "a table divides no frames", "and no valid offset table says which are a frame", 1),
     Case(FRAMES, "a slope is 0", "its RescaleSlope is 0, which makes all pixels alike", 1),
+    Case(SLICES, "a mask is cut off", "masks/1.dcm' cannot be read as a mask (it is cut off", 1),
+    Case(SLICES, "a mask is empty", "masks/1.dcm' cannot be read as a mask", 1),
+    Case(SLICES, "a mask is a text", "masks/1.dcm' cannot be read as a mask", 1),
+    Case(SLICES, "a mask has another size", "a mask must be as large as its image", 1),
+    Case(SLICES, "a mask lies elsewhere", "mm away from its image"),
+    Case(SLICES, "a mask has several frames", "it has 3 frames, and one is expected here", 1),
+    Case(SLICES, "a mask is in colour", "it is in colour (RGB), and values are grey", 1),
+    Case(SLICES, "a mask is a segmentation object", "it is a segmentation object (DICOM SEG) of the type BINARY", 1),
+    Case(SLICES, "a value is 7", "holds the value 7, which is no class", 1),
+    Case(SLICES, "a value is 0.5", "its values are no whole numbers", 1),
+    Case(SLICES, "a mask is missing", "has no mask: there is no"),
+    Case(SLICES, "a mask is a named pipe", "masks/1.dcm' is a named pipe"),
     Case(BANDS, "a file is cut off", "its pixels are damaged", 1),
     Case(BANDS, "a file has four bands", "it has 4 bands, and dataset.channels=5: type dataset.channels=4", 1),
     Case(BANDS, "a file is grey", "it has 1 bands, and dataset.channels=5", 1),
@@ -79,6 +92,25 @@ def _enhanced(slope: str = "2", **elements: Any) -> bytes:
 
     groups = [functional_group(RescaleSlope=slope, RescaleIntercept="-1024") for _ in range(3)]
     return encode(enhanced(np.full((3, 24, 32), 9, np.uint16), groups, **elements))
+
+
+@kind(SLICES)
+def _slices(folder: Path) -> Callable[[], None]:
+    pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
+    for name in ("images", "masks"):
+        (folder / "mr" / name).mkdir(parents=True)
+        for number in range(3):
+            (folder / "mr" / name / f"{number}.dcm").write_bytes(_slice(number))
+    (folder / "mr" / "classes.txt").write_text("background\ntumour\n")
+    settings = {"channels": 1, "image_size": 8, "window": "full", "val_fraction": 0.34, "split_by": "file"}
+    return read_splits(SegmentationFolder(root=str(folder / "mr"), **settings))
+
+
+def _slice(number: int = 1, pixels: Any = None, **elements: Any) -> bytes:
+    from dicom_files import dicom
+
+    place = {"ImagePositionPatient": [0, 0, number], "ImageOrientationPatient": [1, 0, 0, 0, 1, 0]}
+    return dicom(np.ones((24, 20), np.uint8) if pixels is None else pixels, **{**place, **elements})
 
 
 @kind(BANDS)
@@ -194,3 +226,27 @@ def _cut_bands(path: Path) -> None:
 
     content = planar(np.random.RandomState(0).randint(0, 999, (24, 32, 5)).astype(np.uint16), compression="zlib")
     path.write_bytes(content[:-3000])
+
+
+def _relabel_slice(called: str, write: Callable[[], bytes]) -> None:
+    damage_file((SLICES, "mr/masks/1.dcm"), called=called)(lambda path: path.write_bytes(write()))
+
+
+def _frames_of_labels() -> bytes:
+    from dicom_files import describe_frames, encode
+
+    return encode(describe_frames(np.ones((3, 24, 20), np.uint8)))
+
+
+_relabel_slice("a mask is cut off", lambda: _slice()[:-100])
+_relabel_slice("a mask is empty", bytes)
+_relabel_slice("a mask is a text", lambda: b"no mask at all, " * 100)
+_relabel_slice("a mask has another size", lambda: _slice(pixels=np.ones((24, 21), np.uint8)))
+_relabel_slice("a mask lies elsewhere", lambda: _slice(number=9))
+_relabel_slice("a mask has several frames", _frames_of_labels)
+_relabel_slice("a mask is in colour", lambda: _slice(pixels=np.ones((24, 20, 3), np.uint8)))
+_relabel_slice("a mask is a segmentation object", lambda: _slice(SegmentationType="BINARY"))
+_relabel_slice("a value is 7", lambda: _slice(pixels=np.full((24, 20), 7, np.uint8)))
+_relabel_slice("a value is 0.5", lambda: _slice(RescaleSlope="0.5", RescaleIntercept="0"))
+damage_file((SLICES, "mr/masks/1.dcm"), called="a mask is missing")(removed)
+damage_file((SLICES, "mr/masks/1.dcm"), called="a mask is a named pipe")(piped)

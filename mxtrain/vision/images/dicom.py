@@ -33,6 +33,7 @@ from mxtrain.vision.images.dicom_pixels import (
     require_frames,
     require_read,
 )
+from mxtrain.vision.images.volume_slice import as_labels
 from mxtrain.vision.images.window import (
     FUNCTIONS,
     PERCENTILE,
@@ -73,6 +74,7 @@ _TAGS = {
     "RescaleSlope": 0x00281053,
     "VOILUTFunction": 0x00281056,
     "ModalityLUTSequence": 0x00283000,
+    "SegmentationType": 0x00620001,
     "SharedFunctionalGroupsSequence": 0x52009229,
     "PerFrameFunctionalGroupsSequence": 0x52009230,
 }
@@ -142,6 +144,12 @@ class DicomFile:
             raise ValueError(
                 "a table (Modality LUT) says what its values mean, and RescaleSlope and RescaleIntercept are read: "
                 "convert it"
+            )
+        kind = self._word("SegmentationType", ("LABELMAP", "BINARY", "FRACTIONAL"), "LABELMAP")
+        if kind != "LABELMAP":
+            raise ValueError(
+                f"it is a segmentation object (DICOM SEG) of the type {kind}, which has frames of single segments, and "
+                "label images are read: write the number of the class of each pixel"
             )
         self._photometric = self._word("PhotometricInterpretation", (*_GREY, *_COLOUR, *_OTHERS))
         self._layout = self._read_layout()
@@ -366,6 +374,10 @@ class DicomReader:
     def planes(self, window: Window, channels: int = 1) -> List[np.ndarray]:
         """Decodes the image; see `DicomFile.planes`. A file is grey or in colour, whatever `channels` is."""
         return self._file.planes(self._content, 0, window)
+
+    def labels(self) -> np.ndarray:
+        """Returns the labels, (H, W); see `Volume.labels`."""
+        return as_labels(self._file.values(self._content, 0))
 
 
 def has_frames(opened: BinaryIO) -> bool:

@@ -52,6 +52,22 @@ class SlicePlace(NamedTuple):
         """Returns the position along the normal of the plane, in millimetres."""
         return float(np.cross(self.plane_6[:3], self.plane_6[3:]) @ self.position_3)
 
+    @property
+    def tolerance(self) -> float:
+        """Returns the smaller side of a pixel, in millimetres, or 1. Images of one place differ by less."""
+        return 1.0 if self.spacing_2 is None else float(self.spacing_2.min())
+
+    def distance(self, other: SlicePlace) -> float:
+        """Returns the largest distance between the first pixels, and between the last ones, of two slices, in
+        millimetres."""
+        return float(max(np.linalg.norm(one - another) for one, another in zip(self._ends(), other._ends())))
+
+    def _ends(self) -> Tuple[np.ndarray, np.ndarray]:
+        spacing_2 = np.ones(2) if self.spacing_2 is None else self.spacing_2
+        width, height = self.size
+        along_3 = self.plane_6[:3] * spacing_2[1] * (width - 1) + self.plane_6[3:] * spacing_2[0] * (height - 1)
+        return self.position_3, self.position_3 + along_3
+
 
 def read_place(head: bytes) -> Optional[SlicePlace]:
     """Returns the place of a slice; None if the file does not say it, or is damaged, so that reading the image fails.

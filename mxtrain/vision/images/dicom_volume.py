@@ -14,7 +14,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.vision.images.dicom import DicomFile, has_frames
-from mxtrain.vision.images.dicom_place import SAME_DIRECTION, affine_of
+from mxtrain.vision.images.dicom_place import SAME_DIRECTION, SlicePlace, affine_of
 from mxtrain.vision.images.volume_slice import as_labels
 from mxtrain.vision.images.window import Window
 
@@ -59,6 +59,29 @@ class DicomVolume:
         if self.position_F3 is None or plane_6 is None:
             raise ValueError("they do not say their places, or are not parallel")
         return affine_of(self.position_F3, plane_6, self._file.vector("PixelSpacing", 0, 2))
+
+    def distance(self, other: DicomVolume) -> Tuple[float, float]:
+        """Returns the largest distance between frames of two files with as many, in millimetres, and the largest one
+        that images of one place may have.
+
+        Raises:
+            ValueError: one of them says the places of its frames, and the other does not: their orders may differ.
+        """
+        if self.position_F3 is None or other.position_F3 is None:
+            if self.position_F3 is not other.position_F3:
+                raise ValueError(
+                    "its frames, or those of its image, do not say their places, so that they cannot be paired"
+                )
+            return 0.0, 0.0
+        places, others = self._places(self.position_F3), other._places(other.position_F3)
+        return max(one.distance(another) for one, another in zip(places, others)), others[0].tolerance
+
+    def _places(self, position_F3: np.ndarray) -> List[SlicePlace]:
+        """Returns the places of all frames, which are parallel."""
+        plane_6 = self._file.vector("ImageOrientationPatient", 0, 6)
+        assert plane_6 is not None
+        spacing_2 = self._file.vector("PixelSpacing", 0, 2)
+        return [SlicePlace("", position_3, plane_6, spacing_2, self.size) for position_3 in position_F3]
 
     def labels(self, number: int) -> np.ndarray:
         """Returns the labels of a slice; see `Volume.labels`."""

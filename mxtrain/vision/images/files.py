@@ -24,8 +24,8 @@ from mxtrain.vision.images.dicom_place import PLACE_BYTES, SlicePlace, read_plac
 if TYPE_CHECKING:
     from mxtrain.vision.images.decoding import EncodedImages
 
-_DICOM_EXTENSIONS = (".dcm", ".dicom")
-EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS, *nifti.ENDINGS)
+DICOM_EXTENSIONS = (".dcm", ".dicom")
+EXTENSIONS = (*IMAGE_EXTENSIONS, *DICOM_EXTENSIONS, *nifti.ENDINGS)
 _UNREAD_EXTENSIONS = (
     ".heic",
     ".heif",
@@ -134,14 +134,14 @@ def find_images(
     """
     unread: List[str] = []
 
-    def is_nameless_dicom(path: str) -> bool:
+    def matches(path: str) -> bool:
         # `walk` calls this for all files with other extensions, so files of unsupported formats are noted here, too.
         if path.lower().endswith(_UNREAD_EXTENSIONS):
             unread.append(path)
-        return _is_nameless_dicom(path)
+        return is_nameless_dicom(path)
 
-    images = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
-    _require_pydicom(path for path, _ in images if not path.name.lower().endswith((*IMAGE_EXTENSIONS, *nifti.ENDINGS)))
+    images = walk(folder, EXTENSIONS, excluded, matches, findings)
+    require_pydicom_for(path for path, _ in images)
     if unread:
         endings = sorted({Path(path).suffix.lower() for path in unread})
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}': "
@@ -151,7 +151,7 @@ def find_images(
     return images
 
 
-def _is_nameless_dicom(path: str) -> bool:
+def is_nameless_dicom(path: str) -> bool:
     """Returns True if a file is DICOM by its content, and its name has no extension: no dot, or a number behind the
     last one, as in 1.2.840.113619."""
     name = path.rpartition("/")[2]
@@ -165,13 +165,13 @@ def _is_nameless_dicom(path: str) -> bool:
         return False
 
 
-def _require_pydicom(paths: Iterable[Path]) -> None:
+def require_pydicom_for(paths: Iterable[Path]) -> None:
     """Rejects DICOM files if pydicom is not installed.
 
     Raises:
-        DataError: there is a file, and pydicom is not installed.
+        DataError: there is such a file, and pydicom is not installed.
     """
-    first = next(iter(paths), None)
+    first = next((path for path in paths if not path.name.lower().endswith((*IMAGE_EXTENSIONS, *nifti.ENDINGS))), None)
     if first is not None:
         require_pydicom(str(first))
 
@@ -245,7 +245,7 @@ def place_of(path: str) -> Optional[SlicePlace]:
 def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False) -> List[Path]:
     """Returns the paths of files, and of all images in folders, DICOM slices by their position; see `find_given`."""
     files = find_given(paths, list_slices, "image", skip_unreadable)
-    _require_pydicom(path for path in files if path.suffix.lower() in _DICOM_EXTENSIONS)
+    require_pydicom_for(path for path in files if path.suffix.lower() in DICOM_EXTENSIONS)
     return files
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mxtrain.data.loading.opening import open_image
+from mxtrain.vision.images.dicom import HEAD_BYTES, DicomReader, is_dicom
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,14 +22,16 @@ MAX_VALUE = 2**16 - 1
 
 
 def read_mask(content: bytes) -> Image.Image:
-    """Decodes a mask file: palette indices or grey values, as an image of bytes, or of 32-bit integers if values are
-    larger than 255.
+    """Decodes a mask file: palette indices, grey values or values of DICOM, as an image of bytes, or of 32-bit integers
+    if values are larger than 255.
 
     Raises:
         ValueError: the mask has colours, or is too large. Pillow raises further exceptions.
     """
     from PIL import Image
 
+    if is_dicom(content[:HEAD_BYTES]):
+        return Image.fromarray(DicomReader(content).labels())
     image = open_image(content)
     if image.format in ("JPEG", "MPO"):
         raise ValueError("JPEG changes values: save masks as PNG")

@@ -8,6 +8,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, 
 
 from mxtrain.data.checking.problems import (
     LISTED_TWICE,
+    MASK_SIZE,
     MISSING_COUNTERPART,
     STRICT,
     DataLocation,
@@ -17,13 +18,21 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.dataset_files import FileId, exists, normalize_name, prefix_length, walk
 from mxtrain.errors import DataError
 from mxtrain.vision.images import nifti
-from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
+from mxtrain.vision.images.files import (
+    DICOM_EXTENSIONS,
+    EXTENSIONS,
+    ImageFiles,
+    find_images,
+    is_nameless_dicom,
+    place_of,
+    require_pydicom_for,
+)
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.volume_files import SlicedFiles, is_volume, sliced
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.masked_volumes import MaskedVolumes
 
-MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm", *nifti.ENDINGS)
+MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm", *nifti.ENDINGS, *DICOM_EXTENSIONS)
 _LOSSY_EXTENSIONS = (".jpg", ".jpeg", ".webp")
 _WHY_NOT_SHARED = "training samples must not be measured."
 
@@ -119,7 +128,9 @@ def list_masks(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of masks.")
-    masks = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), key_of, "masks", findings)
+    files = walk(folder, MASK_EXTENSIONS, matches=is_nameless_dicom, findings=findings)
+    require_pydicom_for(path for path, _ in files)
+    masks = _listed(folder, files, key_of, "masks", findings)
     if not masks:
         lossy = walk(folder, _LOSSY_EXTENSIONS)
         reason = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
@@ -192,7 +203,23 @@ def pair(
         "Add the images, or move these masks elsewhere.",
         findings,
     )
-    return select_pairs([name for name in images if name in masks], images, masks)
+    paired = [name for name in images if name in masks]
+    _refuse_displaced([(str(images[name][0]), str(masks[name][0])) for name in paired], findings)
+    return select_pairs(paired, images, masks)
+
+
+def _refuse_displaced(pairs: Sequence[Tuple[str, str]], findings: Findings) -> None:
+    """Rejects DICOM masks that lie elsewhere in the patient than their images, both of one frame, if both say it."""
+    for image, mask in pairs:
+        places = (place_of(mask), place_of(image))
+        if places[0] is None or places[1] is None:
+            continue
+        distance = places[0].distance(places[1])
+        if distance > places[1].tolerance:
+            fact = f"'{mask}' lies {distance:.4g} mm away from its image '{image}', by their ImagePositionPatient and "
+            fact += "ImageOrientationPatient."
+            remedy = "Names of images and masks must belong to one slice."
+            findings.refuse(Problem(MASK_SIZE, DataLocation(mask), fact, remedy))
 
 
 def refuse_unpaired(

@@ -12,7 +12,7 @@ from mxtrain.vision.images.dicom_volume import DicomVolume
 from mxtrain.vision.images.nifti import NiftiVolume, distance_of_corners
 from mxtrain.vision.images.pixels import REPLACE, unreadable
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.images.volume_files import SlicedFiles, is_volume, open_nifti
+from mxtrain.vision.images.volume_files import AnyVolume, SlicedFiles, has_slices, is_volume, open_volume
 from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 
 if TYPE_CHECKING:
@@ -37,21 +37,18 @@ class MaskedVolumes(MaskedImages):
         """Stores the settings; reads no file yet. Arguments as in `MaskedImages`; `masks` are those of the files."""
         super().__init__(images, [masks[file] for file in images.file_N.tolist()], coding, decoding, mean, augment)
         self._direction = decoding.slice_axis
-        self._labels: Dict[str, NiftiVolume] = {}
+        self._labels: Dict[str, AnyVolume] = {}
 
     def open_mask(self, index: int, size: Optional[Tuple[int, int]]) -> Image.Image:
         """Opens the mask of a slice as an image of values; see `MaskedImages.open_mask`."""
         volume = self.encoded.volume(index)
         assert self.masks is not None
         path = self.masks[index]
-        if isinstance(volume, DicomVolume):
-            raise LoaderError(
-                f"{self.name(index)} is a frame of a DICOM file with several, whose masks are not read.",
-                "Write each frame to a file of its own.",
-                UNREADABLE_MASK,
-            )
-        if (volume is None) == is_volume(path):
-            kinds = ("an image", "a volume") if volume is None else ("a volume", "an image")
+        kinds = [
+            _kind(type(volume)),
+            _kind(NiftiVolume if is_volume(path) else DicomVolume if has_slices(path) else None),
+        ]
+        if kinds[0] != kinds[1]:
             raise LoaderError(
                 f"'{path}' is {kinds[1]}, and its image {self.name(index)} is {kinds[0]}.", REPLACE, UNREADABLE_MASK
             )
@@ -70,12 +67,12 @@ class MaskedVolumes(MaskedImages):
         except Exception as error:  # of NumPy and Pillow, for damaged files
             raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
 
-    def _open_labels(self, path: str) -> NiftiVolume:
+    def _open_labels(self, path: str) -> AnyVolume:
         if path not in self._labels:
-            self._labels[path] = open_nifti(path, self._direction)
+            self._labels[path] = open_volume(path, self._direction)
         return self._labels[path]
 
-    def _require_aligned(self, path: str, labels: NiftiVolume, index: int, volume: NiftiVolume) -> None:
+    def _require_aligned(self, path: str, labels: AnyVolume, index: int, volume: AnyVolume) -> None:
         """Checks that a label volume has the voxels of its image.
 
         Raises:
@@ -91,11 +88,24 @@ class MaskedVolumes(MaskedImages):
                 REPLACE,
                 MASK_SIZE,
             )
-        distance = distance_of_corners(labels, volume)
-        if distance > float(np.min(volume.header.spacing)):
+        if isinstance(labels, DicomVolume) and isinstance(volume, DicomVolume):
+            distance, tolerance = labels.distance(volume)
+            source = "ImagePositionPatient, ImageOrientationPatient"
+        else:
+            assert isinstance(labels, NiftiVolume) and isinstance(volume, NiftiVolume)
+            distance, tolerance = distance_of_corners(labels, volume), float(np.min(volume.header.spacing))
+            source = "sform, qform"
+        if distance > tolerance:
             raise LoaderError(
-                f"'{path}' lies up to {distance:.4g} mm away from its image '{location}', by their headers (sform, "
-                "qform): they differ in position, direction or spacing.",
+                f"'{path}' lies up to {distance:.4g} mm away from its image '{location}', by their headers ({source}): "
+                "they differ in position, direction or spacing.",
                 "Write it with the header of the image, or resample it.",
                 MASK_SIZE,
             )
+
+
+def _kind(volume: Optional[type]) -> str:
+    """Returns the kind of a file, for messages."""
+    if volume is NiftiVolume:
+        return "a volume"
+    return "a DICOM file of several frames" if volume is DicomVolume else "an image"
