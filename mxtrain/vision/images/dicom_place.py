@@ -8,11 +8,12 @@ Legend: F slices.
 from __future__ import annotations
 
 import io
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.vision.images.dicom import IMPLICIT, numbers_of, read_dataset, read_syntax
+from mxtrain.vision.images.dicom import numbers_of, read_dataset, read_syntax
+from mxtrain.vision.images.dicom_pixels import IMPLICIT
 
 PLACE_BYTES = 1 << 17
 """Number of bytes at the beginning of a DICOM file in which the place of its slice is searched."""
@@ -91,7 +92,7 @@ def read_place(head: bytes) -> Optional[SlicePlace]:
         return None
 
 
-def affine_of(position_F3: np.ndarray, plane_6: np.ndarray, spacing_2: Optional[Sequence[float]]) -> np.ndarray:
+def affine_of(position_F3: np.ndarray, plane_6: np.ndarray, spacing_2: Optional[np.ndarray]) -> np.ndarray:
     """Returns the map (3, 4) from column, row and number of a slice to millimetres, towards right, anterior and
     superior as in NIfTI.
 
