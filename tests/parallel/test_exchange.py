@@ -62,3 +62,8 @@ def test_traffic_of_a_ring_and_of_a_server() -> None:
     assert traffic("horovod", 4, 100.0) == (300.0, 300.0)
     assert traffic("dist_sync", 4, 100.0) == (200.0, 200.0 + 4 * 200.0)
     assert traffic("dist_sync", 1, 100.0) == (0.0, 0.0)
+
+
+def test_a_small_last_message_waits_for_the_answers_before_it() -> None:
+    """Received after 32 and 40 ms; the first answer is sent from 33 to 65 ms, and the second one then, until 73 ms."""
+    assert link_seconds("dist_sync", 2, [4e6, 1e6], GIGABIT) == pytest.approx(0.074)
