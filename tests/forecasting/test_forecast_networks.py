@@ -13,7 +13,7 @@ from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.forecasting.forecasters import DeepAR, NBeats, TemporalConvolution
 from mxtrain.forecasting.losses import Likelihood, Pinball
-from mxtrain.forecasting.n_beats import season_basis
+from mxtrain.forecasting.n_beats import around_middle, season_basis
 from mxtrain.forecasting.networks import layers_for, scale_window
 from mxtrain.forecasting.sampled_paths import (
     NUM_RAW,
@@ -165,6 +165,17 @@ def test_blocks_of_n_beats_equal_a_computation_in_numpy(stacks: Any) -> None:
     expected = np.stack([middle - np.log1p(np.exp(low - 2)), middle, middle + np.log1p(np.exp(high - 2))], axis=2)
     expected = centre[:, :, None] + scale[:, :, None] * expected
     np.testing.assert_allclose(network(*inputs)[0].asnumpy(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_quantiles_keep_the_middle_output_and_add_distances(count: int) -> None:
+    raw = np.array([3.0, -1.0, 2.0, 0.5, 4.0])[:count]
+    distance, middle = np.log1p(np.exp(raw - 2)), count // 2
+    expected = [
+        raw[middle] - distance[number:middle].sum() + distance[middle + 1 : number + 1].sum() for number in range(count)
+    ]
+    found = around_middle(nd, nd.array(raw[None, None]), count).asnumpy()[0, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_season_of_one_step_has_no_cycles() -> None:
