@@ -561,12 +561,13 @@ PARTS: Dict[str, Part] = {
         "restart after a process was killed, as always and by standbys from memory (40 minutes)",
         restarts.measure,
         [
-            "Workers on this machine (dist_sync: 2, a server and a scheduler; horovod: 3), an MLP on the default data, "
-            "5,000 steps of a few ms, a checkpoint every 100 steps; warm: cluster.standby=true and "
-            "cluster.memory_steps=10. A process is killed 12 s after the first steps. As far as before: from the word "
-            "of the supervisor to the end of the step after the last one before. Weights and rows must be those of the "
-            "unbroken run to the bit, and no process or socket may be left. Horovod as always goes on with two workers "
-            "when worker 1 is lost: there, losses are compared (1e-2) instead of bits."
+            "Workers on this machine (dist_sync: 2, a server and a scheduler; horovod: 3), an MLP on the default "
+            "data, 5,000 steps of a few ms, a checkpoint every 100 steps; warm: cluster.standby=true and "
+            "cluster.memory_steps=10. A process is killed 12 s after the first steps, or when its standby has loaded "
+            "everything. As far as before: from the word of the supervisor to the end of the step after the last one "
+            "before. Weights and rows must be those of the unbroken run to the bit, and no process or socket may be "
+            "left. Horovod as always goes on with two workers when worker 1 is lost: there, losses are compared "
+            "(1e-2) instead of bits."
         ],
     ),
     "slow_links": Part(

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from bench_parts.fault_run import Outcome, Run, differences
@@ -18,7 +19,9 @@ WARM = ("cluster.standby=true", "cluster.memory_steps=10")
 MOST_S = 3.0
 """Seconds after the detection in which the run must be as far as before."""
 READY_S = 12.0
-"""Seconds after the first steps until the process is killed, in both ways: standbys have loaded everything then."""
+"""Least seconds after the first steps until the process is killed, in both ways."""
+IDLE_S = 2.0
+"""Seconds without work after which a standby has loaded everything."""
 VICTIMS = {"dist_sync": ("worker 1", "worker 0", "server"), "horovod": ("worker 1", "worker 0")}
 WORKERS = {"dist_sync": 2, "horovod": 3}
 
@@ -70,11 +73,29 @@ def _kill(run: Run, victim: str, ready_s: float) -> Tuple[float, float]:
         if STANDBY_FD not in variables:
             break
         standbys.append(pid)
+    extra = run.find(victim.replace(" ", ""), [pid])  # its standby may come later in the list
+    for standby in [*standbys, *([extra[0]] if extra else [])]:
+        _wait_until_idle(run, standby)
     before, began = run.steps(), time.monotonic()
     os.kill(pid, signal.SIGKILL)
     noticed = run.wait(lambda: run.said("was ended by SIGKILL", began))
     run.wait_until_past(before, noticed)
     return noticed - began, time.monotonic() - began
+
+
+def _wait_until_idle(run: Run, pid: int) -> None:
+    """Waits until a process has used no processor time for `IDLE_S`."""
+    used, since = "", time.monotonic()
+
+    def is_idle() -> bool:
+        nonlocal used, since
+        now = " ".join((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[11:13])
+        # Its heartbeat takes less than a tick of the clock in a second, or one.
+        if sum(map(int, now.split())) > sum(map(int, used.split())) + 3 or not used:
+            used, since = now, time.monotonic()
+        return time.monotonic() - since > IDLE_S
+
+    run.wait(is_idle)
 
 
 def _note(

@@ -250,6 +250,25 @@ def test_a_stopped_run_ends_in_its_grace_time_and_says_what_is_uploaded(store, t
     assert status(tmp_path / "run")["state"] == "interrupted"
 
 
+def test_a_signal_after_a_notice_ends_the_wait_for_the_upload(store, tmp_path: Path) -> None:
+    words = ["trainer.max_epochs=5000", "early_stopping=off", "checkpoint.every_epochs=5000", "checkpoint.keep_top=0"]
+    words += [f"checkpoint.upload={ADDRESS}", "cluster.grace=5", f"cluster.notice={tmp_path}/ending"]
+    run = Process(tmp_path / "run", *SMALL, *words)
+    first = "runs/a/step-00000000/manifest.json"
+    run.wait_until(lambda: first in store.list_keys() and has_steps(tmp_path / "run", 20)())
+    store.proxy.latency_s = 60.0
+    (tmp_path / "ending").touch()
+    run.wait_until(lambda: status(tmp_path / "run")["state"] == "interrupted")
+    time.sleep(6)  # the grace time does not begin with the notice
+    assert run.popen.poll() is None
+    begun = time.monotonic()
+    run.kill(signal.SIGTERM).end(75)
+    assert time.monotonic() - begun < 5.5
+    printed = " ".join(run.output.split())
+    assert "complete there: step-00000000" in printed and "cluster.grace was over before step-" in printed
+    assert status(tmp_path / "run")["cause"] == "notice of preemption received"
+
+
 def test_other_objects_are_left_alone(store, tmp_path: Path) -> None:
     store.put("runs/a/notes.txt", b"mine")
     store.put("runs/a/figures/loss.png", b"mine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Optional, Type
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps, train_here
+from waiting import wait_until
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
@@ -216,6 +218,16 @@ STUCK = """
             for _ in range(2):
                 ctypes.CDLL(None).pthread_mutex_lock(mutex)
 """
+
+
+def test_a_signal_limits_the_time_for_uploads_and_a_warning_does_not():
+    with SignalStop(grace_s=10) as signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        wait_until(lambda: signals.stop)
+        assert signals.seconds_left() == math.inf
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: signals.seconds_left() < math.inf)
+        assert 7 < signals.seconds_left() <= 8
 
 
 @pytest.mark.slow
