@@ -92,3 +92,15 @@ def test_averaging_after_each_step_is_data_parallel_sgd(describe_run: Any, tmp_p
     for name, array in plain.items():
         np.testing.assert_allclose(local[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
     assert max(abs(rarely[name] - array).max() for name, array in plain.items()) > 1e-3
+
+
+@pytest.mark.zoo
+def test_replicas_of_a_worker_get_synchronised_weights_and_statistics(describe_run: Any, tmp_path: Path) -> None:
+    """Each validation compares the copies of all replicas and workers bit by bit."""
+    given = (*IN_THREADS, "parallel=data", "parallel.devices=cpu:2", "model=resnet", "model.depth=8")
+    given = tuple(word for word in given if not word.startswith(("model.channels", "model.hidden", "model.dropout")))
+    weights = train(
+        describe_run(*given, "kvstore.sync_every=3", "trainer.val_interval=3", "trainer.val_interval_unit=steps"),
+        tmp_path / "run",
+    )
+    assert any("running_mean" in name for name in weights)
