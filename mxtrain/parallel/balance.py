@@ -95,23 +95,28 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
     Raises:
         ConfigError: there are fewer than `num_stages` - 1 positions.
     """
+    positions = cut_positions(graph, num_stages - 1)
+    if len(positions) >= num_stages - 1:
+        return positions
     if graph.marked:
-        marked = sorted({graph.begin_of(layer, f"{STAGE_ATTRIBUTE}=True") for layer in graph.marked})
-        if len(marked) < num_stages - 1:
-            raise ConfigError(
-                f"parallel.stages={num_stages}: the network marks {len(marked)} of its layers with "
-                f"{STAGE_ATTRIBUTE}=True ({', '.join(graph.marked)}), which makes {len(marked) + 1} stages at most. "
-                f"Mark more, or type parallel.stages={len(marked) + 1}, or name {num_stages - 1} layers in "
-                "parallel.cut_before."
-            )
-        return marked
-    crossing = {p: len(graph.crossing(p)) for p in graph.beginnings() if graph.can_cut(p)}
-    if len(crossing) < num_stages - 1:
         raise ConfigError(
-            f"parallel.stages={num_stages}: the network can be cut before {len(crossing)} of its layers, so into "
-            f"{len(crossing) + 1} stages at most. Type parallel.stages={len(crossing) + 1} or fewer."
+            f"parallel.stages={num_stages}: the network marks {len(positions)} of its layers with "
+            f"{STAGE_ATTRIBUTE}=True ({', '.join(graph.marked)}), which makes {len(positions) + 1} stages at most. "
+            f"Mark more, or type parallel.stages={len(positions) + 1}, or name {num_stages - 1} layers in "
+            "parallel.cut_before."
         )
-    num_needed = min(len(crossing), max(num_stages - 1, MIN_CANDIDATES))
+    raise ConfigError(
+        f"parallel.stages={num_stages}: the network can be cut before {len(positions)} of its layers, so into "
+        f"{len(positions) + 1} stages at most. Type parallel.stages={len(positions) + 1} or fewer."
+    )
+
+
+def cut_positions(graph: Cuttable, least: int) -> List[int]:
+    """Returns the positions of `find_candidates`, at least `least` of them if the network has so many."""
+    if graph.marked:
+        return sorted({graph.begin_of(layer, f"{STAGE_ATTRIBUTE}=True") for layer in graph.marked})
+    crossing = {p: len(graph.crossing(p)) for p in graph.beginnings() if graph.can_cut(p)}
+    num_needed = min(len(crossing), max(least, MIN_CANDIDATES))
     positions: List[int] = []
     # Positions with few crossing tensors come first, since these are transferred for each microbatch, in both
     # directions.
@@ -139,18 +144,18 @@ def balance(costs: Sequence[BlockCost], transfer_s: Sequence[float], num_stages:
         # The forward pass transfers the input of the stage, the backward pass its gradient.
         return times[end] - times[begin] + (2 * transfer_s[begin - 1] if begin else 0.0)
 
-    _, fastest = _partition(len(costs), num_stages, stage_time)
+    _, fastest = partition(len(costs), num_stages, stage_time)
     limit = fastest * SLACK
 
     def stage_size(begin: int, end: int) -> float:
         # Cuts that are too slow get an infinite size, so one search serves both criteria.
         return sizes[end] - sizes[begin] if stage_time(begin, end) <= limit else math.inf
 
-    bounds, _ = _partition(len(costs), num_stages, stage_size)
+    bounds, _ = partition(len(costs), num_stages, stage_size)
     return bounds
 
 
-def _partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tuple[List[int], float]:
+def partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tuple[List[int], float]:
     """Divides `count` items into `parts` non-empty runs by dynamic programming, minimising the largest cost of a run.
 
     Args:
@@ -227,7 +232,7 @@ def block_costs(
 ) -> List[BlockCost]:
     """Returns the cost of each block between consecutive candidate positions."""
     parameters = parameters_by_full_name(network)
-    inside = _activation_bytes(graph, candidates, shapes)
+    inside = activation_bytes(graph, candidates, shapes)
     return [
         BlockCost(
             *piece_costs(piece, shapes, device_type),
@@ -238,7 +243,7 @@ def block_costs(
     ]
 
 
-def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
+def activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
     """Returns the bytes of the tensors that the operators of each block produce."""
     bounds = [0, *candidates, len(graph)]
     block_of = {

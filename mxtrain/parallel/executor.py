@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.parallel.cut import Tensor
@@ -15,6 +15,7 @@ from mxtrain.parallel.engine_dependency import EngineDependency
 from mxtrain.parallel.fused_graph import FusedGraph
 from mxtrain.parallel.layout import Shares
 from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.recompute import RecomputedSegment
 from mxtrain.parallel.schedule import FORWARD, StageAction
 from mxtrain.parallel.stage import Stage, as_list, to_device
 from mxtrain.parallel.tape import HeadGradients, Tape
@@ -39,13 +40,27 @@ class StagedNetwork:
     heads: List[Tensor]
 
 
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """Executors that train a network.
+
+    Attributes:
+        segments: segments of all stages in order; a stage is a single one unless it recomputes activations.
+        inputs, heads: as in `StagedNetwork`.
+    """
+
+    segments: Sequence[Union[Stage, RecomputedSegment]]
+    inputs: List[Tensor]
+    heads: List[Tensor]
+
+
 class Pipelined:
     """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
 
     Args:
         objective: loss and meter.
         devices: devices as [replica][stage].
-        staged: stages of the network.
+        trained: segments of the network.
         order: function (number of microbatches) -> the actions of one replica.
         without_gradient: tensors for which no gradient is computed.
         dependencies: engine dependency of each replica, for which readers of its statistics wait.
@@ -56,13 +71,18 @@ class Pipelined:
         self,
         objective: Objective,
         devices: List[List[Context]],
-        staged: StagedNetwork,
+        trained: TrainedNetwork,
         order: Callable[[int], List[StageAction]],
         without_gradient: Collection[Tensor],
         dependencies: Sequence[EngineDependency],
         guards: Sequence[EngineDependency] = (),
     ):
-        self.stages, self.inputs, self.heads = staged.stages, staged.inputs, staged.heads
+        self.segments, self.inputs, self.heads = trained.segments, trained.inputs, trained.heads
+        self.segments_of = [
+            [index for index, segment in enumerate(self.segments) if segment.number == number]
+            for number in range(len(devices[0]))
+        ]
+        """Indices of the segments of each stage."""
         self.objective, self.devices, self.without_gradient = objective, devices, without_gradient
         self.head_gradient = HeadGradients()
         self._order, self._dependencies, self.guards = order, dependencies, guards
@@ -126,26 +146,41 @@ class Lane:
         self._global_batch_size = global_batch_size
         self._devices = pipeline.devices[replica]
         inputs, unneeded = pipeline.inputs, pipeline.without_gradient
-        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies=True) for batch in microbatches]
+        # On one device a segment gets the array of the previous one, with its memory layout, as an uncut network would.
+        copies = len(self._devices) > 1
+        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies) for batch in microbatches]
         self._losses: Dict[int, nd.NDArray] = {}
+        # (microbatch, segment) -> random masks of its first pass.
+        self._masks: Dict[Tuple[int, int], List[nd.NDArray]] = {}
         self.sums: List[nd.NDArray] = []
         self.states: Dict[int, List[nd.NDArray]] = {}
 
     def forward(self, number: int, m: int) -> None:
         """Queues the forward pass of a microbatch through a stage."""
-        stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
-        stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
-        is_last = number == len(stages) - 1
+        for index in self._pipeline.segments_of[number]:
+            segment = self._pipeline.segments[index]
+            if isinstance(segment, RecomputedSegment):
+                inputs = self._tapes[m].bring(segment.inputs, self._devices[number])
+                outputs, self._masks[m, index] = segment.forward(self._replica, inputs)
+                self._tapes[m].leave(segment.outputs, outputs)
+            else:
+                self._record(index, segment, m)
+
+    def _record(self, index: int, segment: Stage, m: int) -> None:
+        """Queues the forward pass through a segment whose activations are kept; through the loss if it is the last."""
+        objective, device = self._pipeline.objective, self._devices[segment.number]
+        tape, batch = self._tapes[m], self._microbatches[m]
+        is_last = index == len(self._pipeline.segments) - 1
         # An auxiliary output may leave the network long before its end.
         heads = self._pipeline.heads if is_last else []
-        entering = [*stage.inputs, *(head for head in heads if head not in [*stage.inputs, *stage.outputs])]
-        inputs = tape.enter(number, entering, device)
+        entering = [*segment.inputs, *(head for head in heads if head not in [*segment.inputs, *segment.outputs])]
+        inputs = tape.enter(index, entering, device)
         if self._pipeline.guards:
             self._pipeline.guards[self._replica](device)
         with autograd.record():
-            outputs = stage(self._replica, inputs[: len(stage.inputs)])
+            outputs = segment(self._replica, inputs[: len(segment.inputs)])
             if is_last:
-                values = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
+                values = {**dict(zip(entering, inputs)), **dict(zip(segment.outputs, outputs))}
                 outputs = [values[head] for head in heads] or outputs
                 outputs = self._keep_state(m, outputs)
                 targets = [to_device(target, device) for target in batch.targets]
@@ -155,7 +190,7 @@ class Lane:
             # Outside of `record`: with a graph, metrics would keep the outputs of all microbatches in memory.
             self.sums.append(objective.meter(*losses, *outputs, *targets))
         else:
-            tape.leave(stage.outputs, outputs)
+            tape.leave(segment.outputs, outputs)
 
     def _keep_state(self, m: int, outputs: List[nd.NDArray]) -> List[nd.NDArray]:
         """Stores the recurrent state of a microbatch, detached; returns the outputs for loss and meter."""
@@ -168,15 +203,35 @@ class Lane:
 
     def backward(self, number: int, m: int) -> None:
         """Queues the backward pass of a microbatch through a stage."""
-        stage, tape = self._pipeline.stages[number], self._tapes[m]
-        if m in self._losses:
-            loss_B = self._losses.pop(m)
-            size = self._microbatches[m].size
-            # Head gradients are scale / global batch, so sums over any division of the batch are the gradient of the
-            # mean.
-            loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
-        else:
-            outputs, heads = tape.heads(stage.outputs)
-            if outputs:
-                autograd.backward(outputs, heads)
-        tape.keep_input_gradients(number)
+        tape = self._tapes[m]
+        for index in reversed(self._pipeline.segments_of[number]):
+            segment = self._pipeline.segments[index]
+            if m in self._losses:
+                loss_B = self._losses.pop(m)
+                size = self._microbatches[m].size
+                # Head gradients are scale / global batch, so sums over any division of the batch are the gradient of
+                # the mean.
+                loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
+            elif isinstance(segment, RecomputedSegment):
+                self._recompute(index, segment, m)
+            else:
+                outputs, heads = tape.heads(segment.outputs)
+                if outputs:
+                    autograd.backward(outputs, heads)
+            tape.keep_input_gradients(index)
+
+    def _recompute(self, index: int, segment: RecomputedSegment, m: int) -> None:
+        """Queues a recorded forward pass through a segment, and its backward pass."""
+        tape, device, masks = self._tapes[m], self._devices[segment.number], self._masks.pop((m, index))
+        gradients = tape.take_gradients(segment.outputs)
+        inputs = tape.enter(index, segment.inputs, device)
+        if not gradients:
+            return
+        # The engine would compute the activations of all segments at once, because their inputs exist. After this
+        # operator they also depend on the gradient of the next segment.
+        EngineDependency(inputs, list(gradients.values()))()
+        if self._pipeline.guards:
+            self._pipeline.guards[self._replica](device)
+        with autograd.record():
+            outputs = dict(zip(segment.outputs, segment.again(self._replica, inputs, masks)))
+        autograd.backward([outputs[tensor] for tensor in gradients], list(gradients.values()))

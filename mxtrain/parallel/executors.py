@@ -11,7 +11,7 @@ from mxtrain.kvstore.store import Store
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import BlockSequence, Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency, written_together
-from mxtrain.parallel.executor import Pipelined, StagedNetwork
+from mxtrain.parallel.executor import Pipelined, StagedNetwork, TrainedNetwork
 from mxtrain.parallel.fused_graph import FusedGraph
 from mxtrain.parallel.fused_inference import FusedInference
 from mxtrain.parallel.layout import Layout
@@ -20,7 +20,8 @@ from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import isolate
-from mxtrain.parallel.stage import Stage, WholeNetwork, on_devices, to_device
+from mxtrain.parallel.recompute import RecomputedSegment
+from mxtrain.parallel.stage import PieceOnDevices, Stage, WholeNetwork, on_devices, to_device
 from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Recorded, SyncBatchNormExecutor
 from mxtrain.types import Batch, Shapes, shapes_of
 
@@ -92,8 +93,13 @@ class Executors:
         if graph is not None and self.joins_norms:
             self.train = self._sync_batchnorm(graph, workers)
         else:
-            self.train = self._pipelined(graph, staged)
-            if isinstance(staged.stages[0], WholeNetwork) and not has_rows:
+            trained = (
+                self._build_segments(graph)
+                if graph is not None and layout.segments
+                else TrainedNetwork(staged.stages, staged.inputs, staged.heads)
+            )
+            self.train = self._pipelined(graph, trained)
+            if isinstance(trained.segments[0], WholeNetwork) and not has_rows:
                 self.train.fused = self._fuse(has_one_copy)
 
     def _build_stages(
@@ -109,6 +115,21 @@ class Executors:
             for stage, piece in enumerate(pieces)
         ]
         return StagedNetwork(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
+
+    def _build_segments(self, graph: Cuttable) -> TrainedNetwork:
+        """Returns the executors that recompute activations: the segments of all stages in order."""
+        network, layout = self._objective.network, self._layout
+        assert layout.segments is not None and isinstance(graph, Graph)
+        cuts = layout.cut.positions if layout.cut else []
+        segments: List[Union[Stage, RecomputedSegment]] = []
+        for begin, piece in zip(layout.segments.begins, graph.cut(layout.segments.begins)):
+            assert isinstance(piece, Piece)
+            number = sum(cut <= begin for cut in cuts)
+            # The backward pass of the last segment follows its forward pass, so its activations are kept.
+            is_last = begin == layout.segments.begins[-1]
+            kind = PieceOnDevices if is_last else RecomputedSegment
+            segments.append(kind(piece, network, number, layout.devices))
+        return TrainedNetwork(segments, graph.inputs, graph.heads)
 
     def _build_prediction_stages(self, trained: StagedNetwork) -> StagedNetwork:
         """Returns the executors for prediction: the trained ones, or others with the same parameters and cuts."""
@@ -148,16 +169,19 @@ class Executors:
         )
         return SyncBatchNormExecutor(objective, layout.devices, pieces, graph, division, workers, self.dependencies())
 
-    def _pipelined(self, graph: Optional[Cuttable], staged: StagedNetwork) -> Pipelined:
+    def _pipelined(self, graph: Optional[Cuttable], trained: TrainedNetwork) -> Pipelined:
         objective, layout = self._objective, self._layout
-        without_gradient = set(graph.without_gradient if graph and self.runs_graph else staged.inputs)
-        read = {tensor for stage in staged.stages for tensor in stage.inputs}
+        is_graph = graph is not None and not isinstance(trained.segments[0], WholeNetwork)
+        without_gradient = set(graph.without_gradient if graph and is_graph else trained.inputs)
+        read = {tensor for segment in trained.segments for tensor in segment.inputs}
         # The last heads are the recurrent state for the next batch, which loss and meter do not read.
-        num_outputs = len(staged.heads) - len(objective.state_shapes)
-        without_gradient.update(head for head in staged.heads[num_outputs:] if head not in read)
+        num_outputs = len(trained.heads) - len(objective.state_shapes)
+        without_gradient.update(head for head in trained.heads[num_outputs:] if head not in read)
         # On a CPU, backward passes update the statistics, and one thread computes them in order: no guards are needed.
         guards = self.dependencies(of_readers=True) if layout.devices[0][0].device_type == "gpu" else ()
-        return Pipelined(objective, layout.devices, staged, layout.order, without_gradient, self.dependencies(), guards)
+        return Pipelined(
+            objective, layout.devices, trained, layout.order, without_gradient, self.dependencies(), guards
+        )
 
     def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
         """Returns network, loss and meter as one graph; None on GPUs or for networks with recurrent state."""
@@ -177,6 +201,8 @@ class Executors:
         obstacle, remedy = "", ""
         if layout.num_stages > 1:
             obstacle, remedy = f"parallel.stages={layout.num_stages} cuts the network", "Type parallel=data"
+        elif layout.segments:
+            obstacle, remedy = "parallel.recompute cuts the network", "Type parallel.recompute=off"
         elif self.joins_norms:
             obstacle = f"parallel.batch_norm={layout.batch_norm} joins the batch norms of several devices"
             remedy = "Type parallel.batch_norm=per_device"

@@ -35,6 +35,7 @@ from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import assign_stages
 from mxtrain.parallel.recurrent_state import RecurrentState
+from mxtrain.parallel.segments import choose_segments
 from mxtrain.parallel.served_tables import build_row_tables
 from mxtrain.parallel.statistics import MovingStatistics, moving_statistics
 from mxtrain.types import Batch
@@ -109,9 +110,9 @@ class Grid(Strategy):
         # Workers may join an elastic ring later, and batch norms over several workers must then exist already.
         is_alone = self._workers.world.size == 1 and not self._workers.membership.elastic
         self.layout = parallel.plan(devices, grad_accumulation, is_alone)
-        if len(devices[0]) == 1 and self.layout.batch_norm == "per_device":
+        if len(devices[0]) == 1 and self.layout.batch_norm == "per_device" and parallel.recompute == "off":
             read_tables_directly(network)
-        graph, pieces = self._cut_network(parallel.stage_layers, workers or Store())
+        graph, pieces = self._cut_network(parallel, workers or Store())
         parameters = self._parameters = PlacedParameters(
             network,
             devices,
@@ -223,24 +224,29 @@ class Grid(Strategy):
     # Set-up.
 
     def _cut_network(
-        self, stage_layers: List[str], workers: Store
+        self, parallel: Parallel, workers: Store
     ) -> Tuple[Optional[Cuttable], Sequence[Union[Piece, BlockSequence]]]:
-        """Cuts the network into one piece for each stage, and adds the cut to the layout.
+        """Cuts the network into one piece for each stage, and adds the cut and the segments to the layout.
 
         Returns:
             The network as a graph, and its pieces; None and no pieces if the network's own code computes it.
         """
-        graph = self._graph()
+        graph = self._graph(parallel.recompute)
         if graph is None:
             return None, []
         if self.layout.num_stages > 1:
-            self.layout = replace(self.layout, cut=self._choose_cut(graph, stage_layers, workers))
+            self.layout = replace(self.layout, cut=self._choose_cut(graph, parallel.stage_layers, workers))
+        if parallel.recompute != "off":
+            segments = choose_segments(graph, self.layout, parallel.recompute, self.objective)
+            self.layout = replace(self.layout, segments=segments)
         return graph, graph.cut(self.layout.cut.positions if self.layout.cut else [])
 
-    def _graph(self) -> Optional[Cuttable]:
+    def _graph(self, recompute: Union[str, int]) -> Optional[Cuttable]:
         """Returns the network as a graph, if it must be cut or compute in a low precision; otherwise None."""
         precision, layout = self.objective.precision, self.layout
-        if layout.num_stages > 1:
+        if recompute != "off":
+            reason = f"parallel.recompute={recompute}"
+        elif layout.num_stages > 1:
             reason = f"parallel.stages={layout.num_stages}"
         elif layout.batch_norm != "per_device":
             reason = f"parallel.batch_norm={layout.batch_norm}"
@@ -248,7 +254,7 @@ class Grid(Strategy):
             reason = f"amp={precision.dtype}"
         else:
             return None
-        needs_graph = layout.batch_norm != "per_device" or precision.dtype != FULL.dtype
+        needs_graph = recompute != "off" or layout.batch_norm != "per_device" or precision.dtype != FULL.dtype
         return open_to_cut(self.objective.network, self.objective.input_shape, reason, needs_graph, precision)
 
     def _choose_cut(self, graph: Cuttable, cut_before: List[str], workers: Store) -> Cut:

@@ -77,6 +77,21 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Segments:
+    """Segments of the stages, whose activations are computed again for the backward pass (`Parallel.recompute`).
+
+    Attributes:
+        begins: first position of each segment in the graph, including those of stages.
+        layers: first layer of each segment; "" for the network's first operator if it belongs to no layer.
+        share: part of the bytes of all activations that is in memory at once.
+    """
+
+    begins: List[int]
+    layers: List[str]
+    share: float
+
+
+@dataclass(frozen=True)
 class Layout:
     """Placement of a network on replicas x stages devices.
 
@@ -87,6 +102,7 @@ class Layout:
         batch_norm: see `Parallel.batch_norm`; always "per_device" if one device gets all samples of a batch.
         schedule: order of forward and backward passes, see `Microbatched.schedule`.
         cut: cut of the network into stages; None if each device has the whole network.
+        segments: segments whose activations are recomputed; None if all activations are kept.
     """
 
     devices: List[List[Context]]
@@ -95,6 +111,7 @@ class Layout:
     batch_norm: str = "per_device"
     schedule: str = "gpipe"
     cut: Optional[Cut] = None
+    segments: Optional[Segments] = None
 
     @property
     def cut_before(self) -> List[str]:

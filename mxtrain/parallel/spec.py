@@ -49,6 +49,21 @@ class Parallel(Spec):
     """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
     device, as in MXNet; `replicas`: samples of the microbatches with the same number on all replicas and workers;
     `global`: the whole batch."""
+    recompute: Union[Literal["off", "auto"], Positive] = "off"
+    """Activation recomputation (gradient checkpointing), which trades time for memory: the layers of each device are
+    divided into this number of segments. Only the tensors between segments are kept; the backward pass computes each
+    segment again, but for the last one of the network. Gradients, random masks and batch-norm statistics are those of
+    `off`. auto: the smallest number that needs at most a tenth more memory than the best one."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_recompute(self) -> Parallel:
+        if self.recompute != "off" and self.batch_norm != "per_device":
+            raise ValueError(
+                f"recompute={self.recompute} with batch_norm={self.batch_norm}: a batch norm over several devices "
+                "exchanges its statistics in one pass, and cannot be computed again. Type parallel.recompute=off, or "
+                "parallel.batch_norm=per_device"
+            )
+        return self
 
     is_chosen_before_run: ClassVar[bool] = False
     """True if `train` replaces it by another placement before the run."""

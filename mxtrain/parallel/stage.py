@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Container, Dict, List, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Container, Dict, List, Mapping, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.cut import BlockSequence, Piece, Tensor, variable
@@ -10,6 +10,7 @@ from mxtrain.parallel.engine_dependency import written_together
 
 if TYPE_CHECKING:
     from mxnet import gluon
+    from mxnet.symbol import Symbol
 
     from mxtrain.types.annotations import Returned
 
@@ -73,6 +74,48 @@ class WholeNetwork:
         return as_list(self._network(*inputs))
 
 
+class GraphOnDevices:
+    """A graph of operators that runs on one device of each replica.
+
+    Args:
+        symbol: the graph.
+        inputs: names of the variables that a call is given, in order; all others are parameters.
+        parameters: parameters of the network by `Parameter.name`.
+        devices: device of each replica.
+        flags: flags of the `CachedOp`.
+        keeps_states: True to give the graph copies of its moving statistics, which it then cannot change.
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        inputs: Sequence[str],
+        parameters: Mapping[str, gluon.Parameter],
+        devices: Sequence[mx.Context],
+        flags: Sequence[Tuple[str, object]] = (),
+        keeps_states: bool = False,
+    ):
+        names, states = symbol.list_inputs(), symbol.list_auxiliary_states() if keeps_states else []
+        position_of = {name: position for position, name in enumerate(inputs)}
+        self._operator = mx.nd.CachedOp(symbol, [*argument_flags(names, position_of), *flags])
+        # [replica][argument]: position of the argument in the inputs of a call, or a parameter.
+        self._arguments = [
+            [
+                position_of[name] if name in position_of else _argument(parameters[name], device, name in states)
+                for name in names
+            ]
+            for device in devices
+        ]
+
+    def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
+        """Returns the outputs of the graph on the device of a replica."""
+        arguments = [
+            inputs[argument] if isinstance(argument, int) else argument.array() for argument in self._arguments[replica]
+        ]
+        outputs: Union[nd.NDArray, List[nd.NDArray]] = self._operator(*arguments)
+        return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
+
+
 class PieceOnDevices:
     """A stage that runs one piece of the graph, on its device of each replica.
 
@@ -85,30 +128,20 @@ class PieceOnDevices:
 
     def __init__(self, piece: Piece, network: gluon.Block, number: int, devices: List[List[mx.Context]]):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
-        parameters = parameters_by_full_name(network)
-        names = piece.symbol.list_inputs()
-        tensor_of = {variable(tensor): index for index, tensor in enumerate(piece.inputs)}
-        flags = argument_flags(names, tensor_of)
+        flags: List[Tuple[str, object]] = []
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
-            flags += [("static_alloc", True)]
+            flags.append(("static_alloc", True))
             # Only statistics protected by an `EngineDependency` may stay in their arrays between passes.
             if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):
-                flags += [("static_shape", True)]
-        self._operator = mx.nd.CachedOp(piece.symbol, flags)
-        # [replica][argument]: position of the argument in `inputs`, or a parameter.
-        self._arguments = [
-            [tensor_of[name] if name in tensor_of else _argument(parameters[name], stages[number]) for name in names]
-            for stages in devices
-        ]
+                flags.append(("static_shape", True))
+        names = [variable(tensor) for tensor in piece.inputs]
+        on_stage = [stages[number] for stages in devices]
+        self._graph = GraphOnDevices(piece.symbol, names, parameters_by_full_name(network), on_stage, flags)
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         """Computes the outputs from the tensors of `self.inputs`, on the devices of one replica."""
-        arguments = [
-            inputs[argument] if isinstance(argument, int) else argument.array() for argument in self._arguments[replica]
-        ]
-        outputs: Union[nd.NDArray, List[nd.NDArray]] = self._operator(*arguments)
-        return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
+        return self._graph(replica, inputs)
 
 
 class BlocksOnDevices:
@@ -168,5 +201,14 @@ class _HandlePerGraph(_SharedHandle):
         return self._array.detach()
 
 
-def _argument(parameter: gluon.Parameter, device: mx.Context) -> _SharedHandle:
+class _CopyPerCall(_SharedHandle):
+    """Moving statistics that a pass may not change: each call gets a copy."""
+
+    def array(self) -> nd.NDArray:
+        return self._array.copy()
+
+
+def _argument(parameter: gluon.Parameter, device: mx.Context, copies: bool = False) -> _SharedHandle:
+    if copies:
+        return _CopyPerCall(parameter.data(device))
     return (_HandlePerGraph if parameter.grad_req == "null" else _SharedHandle)(parameter.data(device))

@@ -37,6 +37,10 @@ class Tape:
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
         self._without_gradient, self._copies = without_gradient, copies
 
+    def bring(self, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
+        """Returns the inputs of a piece that is not recorded, on its device. See `enter`."""
+        return [self._bring(self._values[t], device, self._copies and t not in self._without_gradient) for t in tensors]
+
     def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
         """Returns the inputs of piece `number`, on its device.
 
@@ -60,15 +64,22 @@ class Tape:
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
         """Returns the outputs of a piece for which gradients have come back, and these gradients. Each is returned
         once."""
-        with_gradient = [tensor for tensor in tensors if tensor in self._gradients]
-        outputs = [self._values.pop(tensor) for tensor in with_gradient]
-        gradients = []
-        for tensor, output in zip(with_gradient, outputs):
-            parts = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
+        outputs = {tensor: self._values[tensor] for tensor in tensors if tensor in self._gradients}
+        gradients = self.take_gradients(tensors)
+        return [outputs[tensor] for tensor in gradients], list(gradients.values())
+
+    def take_gradients(self, tensors: Sequence[Tensor]) -> Dict[Tensor, nd.NDArray]:
+        """Returns the gradients that have come back for the outputs of a piece, each once. Frees these outputs."""
+        gradients = {}
+        for tensor in tensors:
+            if tensor not in self._gradients:
+                continue
+            device = self._values.pop(tensor).context
+            parts = [self._bring(gradient, device, self._copies) for gradient in self._gradients.pop(tensor)]
             # Several later pieces may have read the tensor (a skip connection over a cut), each with a gradient of its
             # own.
-            gradients.append(parts[0] if len(parts) == 1 else nd.add_n(*parts))
-        return outputs, gradients
+            gradients[tensor] = parts[0] if len(parts) == 1 else nd.add_n(*parts)
+        return gradients
 
     @staticmethod
     def _bring(array: nd.NDArray, device: Optional[Context], copies: bool) -> nd.NDArray:

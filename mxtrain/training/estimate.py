@@ -103,6 +103,8 @@ def estimate_training(
         return None
     # Parts of a batch are computed one after the other, so only one part is in memory at a time.
     step_bytes = activation_bytes(traced, precision.low_operators) / layout.num_parts
+    if layout.segments is not None:
+        step_bytes *= layout.segments.share
     works = work_by_operator(traced, precision.low_operators)
     total = sum(works.values(), Work())
     devices = [device for stages in layout.devices for device in stages]

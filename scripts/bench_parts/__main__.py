@@ -27,6 +27,7 @@ from bench_parts import (
     planning,
     pruning,
     publish,
+    recompute,
     replay,
     restarts,
     serving,
@@ -594,6 +595,15 @@ PARTS: Dict[str, Part] = {
             "ResNet-20 of half the width, a batch of 128: the slow worker is stopped (SIGSTOP) for 5 of every 10 ms.",
             "sleep: a small network that sleeps 2 ms for each sample, on the slow worker 4 ms, a batch of 60; its "
             "figures depend less on other work on the machine.",
+        ],
+    ),
+    "recompute": Part(
+        "activation recomputation: peak memory and time of a step (20 minutes)",
+        recompute.measure,
+        [
+            "Each run is a process of its own, in turn; float32, AdamW. Peak memory is the kernel's VmHWM after the "
+            "last step, and once more less the memory that the process had before the first step, which holds the "
+            "weights and the state of the optimizer. The time of a step is the mean of a run's steps but the first."
         ],
     ),
     "links": Part(

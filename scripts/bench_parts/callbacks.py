@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from bench_parts.turn import Turns
-from mxtrain.callback.protocol import Callback, Progress, Result, Validation
+from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.parallel.usage import Usage
 
 if TYPE_CHECKING:
@@ -84,6 +84,17 @@ class PeakMemory(_Noted):
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         self._noted = [(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,)]
+
+
+class StepMemory(_Noted):
+    """Writes [[step, MiB before the first step, most MiB so far, seconds], ...] of the process, as steps are read."""
+
+    def on_start(self, run: RunInfo) -> None:
+        self._before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self._noted.append((rows[-1]["step"], self._before, peak, time.perf_counter()))
 
 
 class Waiting(Callback):

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mxtrain.model.graph.trace import Node, NotTraceable, blocks_by_path, recorded_calls, trace
+from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, recorded_calls, trace
 from mxtrain.model.graph.work import node_flops
 from mxtrain.model.parameters import is_trained
 from mxtrain.types import Shape, Shapes, shapes_of
@@ -248,20 +248,20 @@ def _size(parameter: gluon.Parameter) -> int:
 def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:
     """Returns True if training the network draws random numbers (dropout and the like); True if it cannot be traced."""
     try:
-        return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
+        return any(draws_random(node.op, node.attrs) for node in trace(network, input_shape, training=True).nodes)
     except NotTraceable:
         return True
 
 
-def draws_random(node: Node) -> bool:
-    """Returns True if an operator draws random numbers while training."""
-    if node.op == "Dropout":
-        return float(node.attrs.get("p", 0.5)) > 0
-    if node.op == "RNN":
-        return float(node.attrs.get("p", 0)) > 0
-    if node.op == "LeakyReLU":
-        return node.attrs.get("act_type") == "rrelu"
-    return node.op in RANDOM_OPS or node.op in OPAQUE_OPS or node.op.startswith(RANDOM_PREFIXES)
+def draws_random(op: str, attrs: Mapping[str, str]) -> bool:
+    """Returns True if an operator with these attributes draws random numbers while training, or may draw some."""
+    if op == "Dropout":
+        return float(attrs.get("p", 0.5)) > 0
+    if op == "RNN":
+        return float(attrs.get("p", 0)) > 0
+    if op == "LeakyReLU":
+        return attrs.get("act_type") == "rrelu"
+    return op in RANDOM_OPS or op in OPAQUE_OPS or op.startswith(RANDOM_PREFIXES)
 
 
 def graph_nodes(network: gluon.Block, input_shape: Shapes) -> List[GraphRow]:

@@ -1,0 +1,266 @@
+"""Activation recomputation computes the bits of a network that keeps its activations."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pydantic
+import pytest
+
+from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.errors import ConfigError
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.model.prepare import initialize
+from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.recompute import RecomputedSegment, scale_of, with_masks_as_inputs, with_masks_as_outputs
+from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Pipeline, Single
+from mxtrain.training.network import hybridize
+from mxtrain.types import Batch
+
+nn = gluon.nn
+SHAPE = (6,)
+
+
+class Layer(gluon.HybridBlock):
+    """Dense layer with batch norm, two kinds of dropout and a residual connection."""
+
+    begins_stage = True
+
+    def __init__(self, rate, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense, self.norm = nn.Dense(6, in_units=6), nn.BatchNorm(in_channels=6)
+            self.drop, self.drop_rows = nn.Dropout(rate), nn.Dropout(rate, axes=(1,))
+
+    def hybrid_forward(self, F, x):
+        return self.drop_rows(self.drop(F.tanh(self.norm(self.dense(x))))) + x
+
+
+class Tied(gluon.HybridBlock):
+    """Four layers between two matrix products with one weight, which crosses all cuts."""
+
+    def __init__(self, rate, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.weight = self.params.get("weight", shape=(6, 6))
+            self.layers = nn.HybridSequential(prefix="")
+            for number in range(4):
+                self.layers.add(Layer(rate, prefix=f"layer{number}_"))
+            self.out = nn.Dense(3, in_units=6, prefix="out_")
+
+    def hybrid_forward(self, F, x, weight):
+        table = F.identity(weight)
+        return self.out(F.dot(self.layers(F.dot(x, table)), table))
+
+
+def build(placement, rate=0.4, parts=1, network=None, batch_size=12):
+    network = network or Tied(rate, prefix="tied_")
+    network.initialize()
+    network(nd.zeros((1, *SHAPE)))
+    initialize(network, "xavier", 0, mx.cpu(0))
+    hybridize(network)
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    return placement.build(Objective(network, loss, Meter({"accuracy": Accuracy()}, 3), SHAPE, batch_size), parts)
+
+
+def batch(size=12, seed=0):
+    rng = np.random.RandomState(seed)
+    return Batch((nd.array(rng.randn(size, *SHAPE)),), (nd.array(rng.randint(0, 3, size)),), size)
+
+
+def run(strategy, size=12):
+    """Returns the sums, gradients and statistics of two steps."""
+    arrays = []
+    for step in range(2):
+        mx.random.seed(step)
+        arrays.append(strategy.forward_backward(batch(size, step)).asnumpy())
+        arrays += [reduction.replicas[0].asnumpy() for reduction in strategy.reductions]
+        arrays += [array.asnumpy() for name, array in strategy.values.items() if "running" in name]
+    return arrays
+
+
+def require_same(found, wanted):
+    assert len(found) == len(wanted) > 20
+    for one, other in zip(found, wanted):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Results of one device that keeps its activations."""
+    return run(build(Single()))
+
+
+@pytest.mark.parametrize("recompute", [2, 5, "auto"])
+def test_segments_compute_the_bits_of_kept_activations(recompute, kept):
+    """Gradients follow from the random masks, and statistics would move twice if both passes wrote them."""
+    require_same(run(build(Single(recompute=recompute))), kept)
+
+
+def test_masks_are_drawn(kept):
+    """The other tests would also pass if nothing was dropped."""
+    assert not np.array_equal(run(build(Single(), rate=0.0))[0], kept[0])
+
+
+@pytest.mark.parametrize(
+    "kind, given",
+    [(Data, {"devices": "cpu:2"}), (ModelParallel, {"stages": 2}), (Pipeline, {"stages": 2, "microbatches": 3})],
+)
+@pytest.mark.parametrize("recompute", [1, 2])
+def test_each_placement_recomputes_the_bits_that_it_keeps(kind, given, recompute):
+    if kind is Data and recompute == 1:
+        recompute = 3  # on one stage a single segment would recompute nothing
+    require_same(run(build(kind(recompute=recompute, **given))), run(build(kind(**given))))
+
+
+def test_hybrid_placements_recompute_in_parts():
+    given = {"microbatches": 2, "devices": "cpu:4"}
+    require_same(run(build(Hybrid(recompute=2, **given), parts=2)), run(build(Hybrid(**given), parts=2)))
+
+
+def test_accumulation_adds_the_gradients_of_all_parts():
+    require_same(run(build(Single(recompute=3), parts=3)), run(build(Single(), parts=3)))
+
+
+def segments_of(strategy):
+    return [type(segment) for segment in strategy._executors.train.segments]
+
+
+def test_the_last_segment_keeps_its_activations():
+    kinds = segments_of(build(Single(recompute=3)))
+    assert len(kinds) == 3 and [kind is RecomputedSegment for kind in kinds] == [True, True, False]
+
+
+def test_layout_names_the_segments():
+    segments = build(Single(recompute=5)).layout.segments
+    assert segments.begins[0] == 0
+    assert segments.layers[1:] == ["layers", "layers.1", "layers.2", "layers.3"]  # outermost layers that begin there
+
+
+def test_stages_without_the_loss_recompute_all_of_their_segments():
+    kinds = segments_of(build(ModelParallel(stages=2, recompute=1)))
+    assert [kind is RecomputedSegment for kind in kinds] == [True, False]
+
+
+@pytest.mark.slow
+def test_peak_memory_falls_with_segments():
+    """Without its dependencies the engine would compute the activations of all segments at once."""
+    kept, recomputed = (peak_MiB(recompute) for recompute in ("off", 6))
+    # 12 layers keep 3 arrays of 16 MiB each; 5 tensors between segments and the activations of 2 layers remain.
+    print(kept, recomputed)
+    assert recomputed < kept - 200
+
+
+def peak_MiB(recompute):
+    code = f"""
+import resource
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.parallel.objective import Objective
+from mxtrain.parallel.spec import Single
+from mxtrain.types import Batch
+network = gluon.nn.HybridSequential()
+for _ in range(12):
+    network.add(gluon.nn.Dense(64, activation="tanh", in_units=64), gluon.nn.Dropout(0.1))
+network.add(gluon.nn.Dense(3, in_units=64))
+network.initialize()
+network.hybridize(static_alloc=True, static_shape=True)
+loss = SoftmaxCrossEntropy().build(3, training=True)
+strategy = Single(recompute={recompute!r}).build(Objective(network, loss, Meter({{}}, 3), (64,), 65536), 1)
+batch = Batch((nd.ones((65536, 64)),), (nd.zeros((65536,)),), 65536)
+for _ in range(2):
+    strategy.forward_backward(batch).wait_to_read()
+    nd.waitall()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return float(process.stdout.split()[-1])
+
+
+# Graphs.
+
+
+def test_masks_repeat_a_dropout_to_the_bit():
+    x = mx.sym.var("x")
+    whole = mx.sym.Dropout(mx.sym.Dropout(x * 3, p=0.3, name="a"), p=0.7, axes=(0,), name="b") + 1
+    graph = json.loads(whole.tojson(remove_amp_cast=False))
+    first = mx.nd.CachedOp(mx.sym.load_json(json.dumps(with_masks_as_outputs(graph))))
+    changed, count = with_masks_as_inputs(graph)
+    second_symbol = mx.sym.load_json(json.dumps(changed))
+    assert count == 2
+    array = nd.random.uniform(-1, 1, (50, 40))
+    with autograd.train_mode():
+        output, *masks = first(array)
+    assert [str(np.dtype(mask.dtype)) for mask in masks] == ["uint8", "uint8"] and masks[1].shape == (1, 40)
+    arguments = {"x": array, **{f"recompute_mask{number}": mask for number, mask in enumerate(masks)}}
+    array.attach_grad()
+    with autograd.record():
+        again = mx.nd.CachedOp(second_symbol)(*[arguments[name] for name in second_symbol.list_inputs()])
+    again.backward()
+    np.testing.assert_array_equal(again.asnumpy(), output.asnumpy())
+    kept = (masks[0].asnumpy() * masks[1].asnumpy()).astype(bool)
+    np.testing.assert_array_equal(array.grad.asnumpy() != 0, kept)
+    assert 0.1 < kept.mean() < 0.35
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.77])
+def test_scale_is_that_of_mxnet(rate):
+    with autograd.train_mode():
+        values = nd.Dropout(nd.ones((200,)), p=rate).asnumpy()
+    assert set(values.tolist()) == {0.0, scale_of(rate)}
+
+
+# Errors.
+
+
+class Noise(gluon.HybridBlock):
+    begins_stage = True
+
+    def hybrid_forward(self, F, x):
+        return x + F.random.normal_like(x)
+
+
+def noisy():
+    network = nn.HybridSequential(prefix="noisy_")
+    with network.name_scope():
+        network.add(
+            nn.Dense(6, in_units=6), Noise(prefix="noise_"), Layer(0.0, prefix="layer_"), nn.Dense(3, in_units=6)
+        )
+    return network
+
+
+class Flattens(gluon.Block):
+    """Cannot be traced: it looks at real arrays."""
+
+    def forward(self, x):
+        return x.reshape((x.shape[0], -1))
+
+
+def untraceable():
+    network = nn.Sequential()
+    network.add(nn.Dense(6, in_units=6), Flattens(), nn.Dense(3, in_units=6))
+    return network
+
+
+@pytest.mark.parametrize(
+    "recompute, network, words",
+    [
+        (1, None, ["parallel.recompute=1", "the last segment is not recomputed", "at least 2"]),
+        (9, None, ["parallel.recompute=9", "into 5 segments at most", "parallel.recompute=auto"]),
+        (3, noisy, ["layer '1'", "_random_normal_like", "parallel.recompute=off"]),
+        (2, untraceable, ["parallel.recompute=2 needs the network as a graph"]),
+    ],
+)
+def test_networks_that_cannot_be_recomputed_are_refused(recompute, network, words):
+    with pytest.raises(ConfigError) as error:
+        build(Single(recompute=recompute), network=network() if network else None)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_synchronised_batch_norms_are_refused():
+    with pytest.raises(pydantic.ValidationError, match="recompute=2 with batch_norm=global"):
+        Data(devices="cpu:2", recompute=2, batch_norm="global")
