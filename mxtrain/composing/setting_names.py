@@ -37,6 +37,8 @@ OTHER_NAMES = {
     "lr_decay_epoch": "lr_scheduler.milestones",
     "save_interval": "checkpoint.every_epochs",
     "syncbn": "parallel.batch_norm",
+    "gradient_checkpointing": "parallel.recompute",
+    "recompute": "parallel.recompute",
     "kv_store": "kvstore",
     "seq_len": "dataset.max_length",
     "seq_length": "dataset.max_length",

@@ -146,9 +146,7 @@ class Lane:
         self._global_batch_size = global_batch_size
         self._devices = pipeline.devices[replica]
         inputs, unneeded = pipeline.inputs, pipeline.without_gradient
-        # On one device a segment gets the array of the previous one, with its memory layout, as an uncut network would.
-        copies = len(self._devices) > 1
-        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies) for batch in microbatches]
+        self._tapes = [Tape(inputs, batch.inputs, unneeded) for batch in microbatches]
         self._losses: Dict[int, nd.NDArray] = {}
         # (microbatch, segment) -> random masks of its first pass.
         self._masks: Dict[Tuple[int, int], List[nd.NDArray]] = {}

@@ -5,10 +5,11 @@ piece -> tensor -> a variable of the next piece's graph ... its gradient -> head
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Collection, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, List, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 from mxtrain.parallel.cut import Tensor
+from mxtrain.parallel.stage import to_device
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -21,8 +22,6 @@ class Tape:
         inputs: input tensors of the network.
         values: arrays of the input tensors.
         without_gradient: tensors whose gradient is not needed.
-        copies: True to copy tensors that stay on a device, too. oneDNN's kernels then get the same memory layouts as
-            for tensors from another device, and return the same bits.
     """
 
     def __init__(
@@ -30,16 +29,16 @@ class Tape:
         inputs: Sequence[Tensor],
         values: Sequence[nd.NDArray],
         without_gradient: Collection[Tensor],
-        copies: bool = False,
     ):
         self._values: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
         self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
-        self._without_gradient, self._copies = without_gradient, copies
+        self._without_gradient = without_gradient
 
     def bring(self, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
         """Returns the inputs of a piece that is not recorded, on its device. See `enter`."""
-        return [self._bring(self._values[t], device, self._copies and t not in self._without_gradient) for t in tensors]
+        # A tensor that stays on its device keeps its memory layout, as in a network that is not cut there.
+        return [to_device(self._values[tensor], device) for tensor in tensors]
 
     def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
         """Returns the inputs of piece `number`, on its device.
@@ -47,14 +46,12 @@ class Tape:
         Must be called outside of `autograd.record`: a recorded copy would join two pieces into one graph, and MXNet
         runs backward through a graph only once.
         """
-        inputs = []
+        inputs = self.bring(tensors, device)
         entered = self._entered[number] = []
-        for tensor in tensors:
-            needs_gradient = tensor not in self._without_gradient
-            inputs.append(self._bring(self._values[tensor], device, self._copies and needs_gradient))
-            if needs_gradient:
-                inputs[-1].attach_grad()
-                entered.append((tensor, inputs[-1]))
+        for tensor, array in zip(tensors, inputs):
+            if tensor not in self._without_gradient:
+                array.attach_grad()
+                entered.append((tensor, array))
         return inputs
 
     def leave(self, tensors: Sequence[Tensor], outputs: Sequence[nd.NDArray]) -> None:
@@ -75,17 +72,11 @@ class Tape:
             if tensor not in self._gradients:
                 continue
             device = self._values.pop(tensor).context
-            parts = [self._bring(gradient, device, self._copies) for gradient in self._gradients.pop(tensor)]
+            parts = [to_device(gradient, device) for gradient in self._gradients.pop(tensor)]
             # Several later pieces may have read the tensor (a skip connection over a cut), each with a gradient of its
             # own.
             gradients[tensor] = parts[0] if len(parts) == 1 else nd.add_n(*parts)
         return gradients
-
-    @staticmethod
-    def _bring(array: nd.NDArray, device: Optional[Context], copies: bool) -> nd.NDArray:
-        # On the same device another handle: each graph has variables of its own.
-        is_there = device in (None, array.context)
-        return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
     def keep_input_gradients(self, number: int) -> None:
         """Keeps the gradients of the inputs of piece `number`, after its backward pass."""

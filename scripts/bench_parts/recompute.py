@@ -13,7 +13,7 @@ from bench_parts.harness import ENDS_WELL, Measured, Options, callback, in_turn,
 from bench_parts.parts import Race, language_overrides, race_overrides
 
 CASES = (
-    Race("GPT-2 small, 4 x 1024 tokens", "gpt2", 1024, 4, 4, 1, None, None),
+    Race("GPT-2 small, 8 x 1024 tokens", "gpt2", 1024, 8, 4, 1, None, None),
     Race("BERT-base, 32 x 128 tokens", "bert_base", 128, 32, 4, 1, None, None),
 )
 QUICK_CASES = (Race("GPT of 2 layers, 2 x 8 tokens", "gpt_tiny", 8, 2, 3, 1, None, None),)

@@ -1,12 +1,15 @@
 """Activation recomputation computes the bits of a network that keeps its activations."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import numpy as np
 import pydantic
 import pytest
+import running
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
@@ -150,7 +153,6 @@ def test_peak_memory_falls_with_segments():
     """Without its dependencies the engine would compute the activations of all segments at once."""
     kept, recomputed = (peak_MiB(recompute) for recompute in ("off", 6))
     # 12 layers keep 3 arrays of 16 MiB each; 5 tensors between segments and the activations of 2 layers remain.
-    print(kept, recomputed)
     assert recomputed < kept - 200
 
 
@@ -179,6 +181,41 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     return float(process.stdout.split()[-1])
+
+
+DYING = """
+import os, signal
+from mxtrain.callback.protocol import Callback
+
+class Dying(Callback):
+    def on_checkpoint(self, step):
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_with_another_number_of_segments(train_run, tmp_path):
+    """Kept activations, three segments until a kill, and the best number of them have the same bits."""
+    words = (
+        "model=lenet",
+        "model.dropout=0.3",
+        "model.batch_norm=true",
+        "dataset.batch_size=100",
+        "trainer.grad_accumulation=2",
+        "trainer.max_epochs=2",
+        "trainer.limit_train_batches=8",
+        "checkpoint.every_steps=4",
+    )
+    _, kept = train_run(*words, run_dir=tmp_path / "kept")
+    (tmp_path / "dying.py").write_text(DYING)
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{running.ROOT}"}
+    dying = ("parallel.recompute=3", "+callback.dying._target_=dying.Dying")
+    running.Process(tmp_path / "run", *words, *dying, env=env).end(-signal.SIGKILL)
+    made, resumed = train_run(*words, "checkpoint.resume=auto", "parallel.recompute=auto")
+    assert made.info.resumed_step in (4, 8)
+    assert resumed.step == kept.step == 16
+    assert resumed.weights_sha256 == kept.weights_sha256 and resumed.metrics == kept.metrics
 
 
 # Graphs.

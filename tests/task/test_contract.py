@@ -95,7 +95,7 @@ RUNNING = (
 PLACEMENTS = (
     ("parallel=data",),
     ("parallel=pipeline", "parallel.microbatches=2"),
-    ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
+    ("parallel=hybrid", "parallel.microbatches=2", "parallel.recompute=auto", "trainer.grad_accumulation=2"),
 )
 DYING = """
 import os, signal
