@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pydantic
@@ -146,41 +144,6 @@ def test_layout_names_the_segments():
 def test_stages_without_the_loss_recompute_all_of_their_segments():
     kinds = segments_of(build(ModelParallel(stages=2, recompute=1)))
     assert [kind is RecomputedSegment for kind in kinds] == [True, False]
-
-
-@pytest.mark.slow
-def test_peak_memory_falls_with_segments():
-    """Without its dependencies the engine would compute the activations of all segments at once."""
-    kept, recomputed = (peak_MiB(recompute) for recompute in ("off", 6))
-    # 12 layers keep 3 arrays of 16 MiB each; 5 tensors between segments and the activations of 2 layers remain.
-    assert recomputed < kept - 200
-
-
-def peak_MiB(recompute):
-    code = f"""
-import resource
-from mxtrain.engine.backend import gluon, mx, nd
-from mxtrain.loss.losses import SoftmaxCrossEntropy
-from mxtrain.metric.meter import Meter
-from mxtrain.parallel.objective import Objective
-from mxtrain.parallel.spec import Single
-from mxtrain.types import Batch
-network = gluon.nn.HybridSequential()
-for _ in range(12):
-    network.add(gluon.nn.Dense(64, activation="tanh", in_units=64), gluon.nn.Dropout(0.1))
-network.add(gluon.nn.Dense(3, in_units=64))
-network.initialize()
-network.hybridize(static_alloc=True, static_shape=True)
-loss = SoftmaxCrossEntropy().build(3, training=True)
-strategy = Single(recompute={recompute!r}).build(Objective(network, loss, Meter({{}}, 3), (64,), 65536), 1)
-batch = Batch((nd.ones((65536, 64)),), (nd.zeros((65536,)),), 65536)
-for _ in range(2):
-    strategy.forward_backward(batch).wait_to_read()
-    nd.waitall()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-"""
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    return float(process.stdout.split()[-1])
 
 
 DYING = """
