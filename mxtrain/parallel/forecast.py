@@ -405,10 +405,8 @@ class Forecaster:
     def _memory_model(self, placement: Placement) -> Tuple[float, float]:
         single = self._find(placement.precision)
         size = placement.microbatch_size(self._profile.batch_size)
-        peaks = [(samples, peak) for samples, _, peak in single.passes]
         batch_size = single.batch_size or self._profile.batch_size
-        fixed = single.step_peak_bytes - _interpolate(peaks, batch_size)
-        activations = max(_interpolate(peaks, size) - single.base_bytes, 0.0)
+        activations = max(single.step_peak_bytes - single.base_bytes, 0.0) * size / batch_size
         parameters = 2 * single.parameter_bytes  # and gradients
         if placement.stages == 1:
             in_stages = [activations]
@@ -427,7 +425,7 @@ class Forecaster:
             stage_parameters = [stage["parameter_bytes"] for stage in stages]
         device_bytes = max(map(sum, zip(in_stages, stage_parameters)))
         replicas = placement.replicas
-        process_bytes = single.base_bytes + fixed + replicas * sum(in_stages) + (replicas - 1) * parameters
+        process_bytes = single.base_bytes + replicas * sum(in_stages) + (replicas - 1) * parameters
         if placement.stages == 1 and placement.accumulation > 1:
             # The gradient of a part is an array of its own until it is added to that of the earlier parts.
             process_bytes += replicas * single.parameter_bytes

@@ -67,8 +67,9 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
         step(batch.slice(0, sizes[0]) if sizes else batch, 0.0, 1)
         nd.waitall()
         base_bytes = resident_memory()
-        passes = [_time_passes(step, batch, size, seconds) for size in sizes]
+        # Before the passes: MXNet keeps the memory of each number of samples that it has computed.
         measured = _time_steps(step, batches, seconds)
+        passes = [_time_passes(step, batch, size, seconds) for size in sizes]
         operations = _trace_steps(step, batches)
     layout, values = strategy.layout, strategy.values
     cut, size = layout.cut, layout.microbatch_size(objective.batch_size)

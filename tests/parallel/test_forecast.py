@@ -109,7 +109,7 @@ def test_parts_take_the_time_of_their_number_of_samples() -> None:
     gradient of 10 MiB."""
     found = Forecaster(profile_of(*ALL)).predict(Placement(accumulation=4))
     assert found.step_s == pytest.approx(4 * 0.2 + 0.1)
-    assert found.process_bytes == pytest.approx(170 * MIB - 48 * MIB + 10 * MIB)
+    assert found.process_bytes == pytest.approx((100 + 70 / 4 + 10) * MIB)
 
 
 def test_disturbed_measurements_of_fewer_samples_are_replaced() -> None:
@@ -126,7 +126,7 @@ def test_replicas_add_parameters_gradients_and_their_share_of_activations() -> N
         Forecaster(profile_of(*ALL)).predict(Placement(replicas=2, accumulation=n)).process_bytes for n in (1, 2)
     )
     assert whole == 195 * MIB
-    assert whole - parts == pytest.approx(2 * (16 - 10) * MIB)
+    assert whole - parts == pytest.approx((70 / 2 - 2 * 10) * MIB)
 
 
 def test_four_devices_on_two_cores_are_no_faster_than_two() -> None:
