@@ -294,6 +294,8 @@ class ObjectMasks(MaskedFiles):
 
     reads_outlines: ClassVar[bool] = True
     reads_points: ClassVar[bool] = False
+    remedy_if_shared: ClassVar[str]
+    """Set by the format."""
 
     def examine(self, findings: Findings) -> Splits:
         """Finds, checks and splits the data; `findings` collects the problems."""

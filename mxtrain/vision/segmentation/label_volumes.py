@@ -134,7 +134,9 @@ def label_volumes(source: Samples, values: Sequence[int]) -> List[LabelVolume]:
 
 def _volumes_of_files(encoded: Union[ImageFiles, SlicedFiles], values: Sequence[int]) -> Iterator[LabelVolume]:
     """Yields the label volumes of files with several slices."""
-    for first in np.flatnonzero(encoded.number_N == 0).tolist() if isinstance(encoded, SlicedFiles) else ():
+    if not isinstance(encoded, SlicedFiles):
+        return
+    for first in np.flatnonzero(encoded.number_N == 0).tolist():
         volume = encoded.volume(first)
         path = encoded.location(first).file
         if isinstance(volume, NiftiVolume):
