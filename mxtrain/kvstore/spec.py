@@ -56,8 +56,8 @@ class KVStore(Spec):
 
     @property
     def independence(self) -> Tuple[str, str]:
-        """Returns the setting by which a step of a worker uses its own gradient only, so that the workers' weights
-        differ, and the setting by which it uses the sum. Returns two empty strings if it uses the sum."""
+        """Returns the setting that makes each worker step with its own gradient only, so that the workers' weights
+        differ, and the setting to type instead. Two empty strings if every step uses the sum over workers."""
         return (self.setting, "kvstore=dist_sync") if self.servers_update else ("", "")
 
     @property
@@ -234,19 +234,19 @@ class Summing(Joined):
         return super().needs_whole_gradients
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
-        given = {name: getattr(self, name) for name in ("outer_lr", "outer_momentum")}
-        settings = [f"kvstore.{name}={value:g}" for name, value in given.items() if value is not None]
+        names = [name for name in ("lr", "momentum") if getattr(self, f"outer_{name}") is not None]
+        settings = [f"kvstore.outer_{name}={getattr(self, f'outer_{name}'):g}" for name in names]
+        if self.outer_optimizer == "average" and self.sync_every is not None and settings:
+            return (
+                f"{settings[0]} with kvstore.outer_optimizer=average: a mean has no {names[0]}. Type "
+                "kvstore.outer_optimizer=nesterov, or leave it out."
+            )
         if self.outer_optimizer == "nesterov":
             settings.append("kvstore.outer_optimizer=nesterov")
         if self.sync_every is None and settings:
             return (
                 f"{settings[-1]} without kvstore.sync_every: gradients are summed in every step, so there is no outer "
                 "optimizer. Type kvstore.sync_every=100 for local SGD, or leave it out."
-            )
-        if self.outer_optimizer == "average" and settings:
-            return (
-                f"{settings[0]} with kvstore.outer_optimizer=average: a mean has no {settings[0][14:].split('=')[0]}. "
-                "Type kvstore.outer_optimizer=nesterov, or leave it out."
             )
         return super().unsupported_reason(devices, num_workers)
 

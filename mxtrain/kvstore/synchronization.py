@@ -11,7 +11,7 @@ class Synchronization:
     """Makes weights and batch-norm statistics of all workers equal from time to time. This base class is for workers
     whose gradients are summed in every step, so that their weights never differ.
 
-    Methods are collective, except for `scalars` and `summary`.
+    Methods are collective, except for `states` and `scalars`.
     """
 
     @property
