@@ -388,8 +388,8 @@ class Forecaster:
 
     def memory(self, placement: Placement) -> Tuple[float, float]:
         """Returns the largest memory of a device in bytes, and the peak memory of the process."""
-        modelled, device_bytes = self._memory_model(placement)
-        modelled += self._memory_offset(self._find(placement.precision, placement.replicas))
+        device_bytes, process_bytes = self._memory_model(placement)
+        process_bytes += self._memory_offset(self._find(placement.precision, placement.replicas))
         if placement.stages > 1:
             # Gradients of microbatches that are on their way wait to be added: the more, the more of them at once, up
             # to those of the measured pipeline.
@@ -399,10 +399,12 @@ class Forecaster:
             )
             count = min(placement.microbatches * placement.accumulation, PROBED_MICROBATCHES)
             share = (1 - 1 / count) / (1 - 1 / PROBED_MICROBATCHES)
-            modelled += placement.replicas * (one + share * (several - one))
-        return device_bytes, modelled
+            process_bytes += placement.replicas * (one + share * (several - one))
+        return device_bytes, process_bytes
 
     def _memory_model(self, placement: Placement) -> Tuple[float, float]:
+        """Returns the bytes of `memory` without measured offsets: activations in proportion to the samples, and
+        parameters with their gradients."""
         single = self._find(placement.precision)
         size = placement.microbatch_size(self._profile.batch_size)
         batch_size = single.batch_size or self._profile.batch_size
@@ -429,11 +431,11 @@ class Forecaster:
         if placement.stages == 1 and placement.accumulation > 1:
             # The gradient of a part is an array of its own until it is added to that of the earlier parts.
             process_bytes += replicas * single.parameter_bytes
-        return process_bytes, device_bytes
+        return device_bytes, process_bytes
 
     def _memory_offset(self, probe: Probe) -> float:
         """Returns the measured peak of a placement beyond the modelled one, in bytes."""
-        return probe.step_peak_bytes - self._memory_model(probe.placement)[0]
+        return probe.step_peak_bytes - self._memory_model(probe.placement)[1]
 
     def _device_traffic(self, placement: Placement) -> float:
         """Returns the bytes of a step between the devices of a worker: sums and copies of parameters over replicas,

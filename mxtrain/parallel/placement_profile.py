@@ -26,8 +26,6 @@ _PROBE: JsonForm = {
     "passes_s?": NUMBER,
     "step_peak_bytes?": NUMBER,
     "compute_s?": [NUMBER],
-    "update_s?": [NUMBER],
-    "exchange_s?": NUMBER,
     "parameter_bytes?": NUMBER,
     "stages?": [
         {
@@ -66,8 +64,7 @@ class Probe:
         passes: (samples, seconds, peak bytes) of forward and backward passes, rising.
         step_s, passes_s: seconds of a step, and of its forward and backward passes alone.
         step_peak_bytes: peak memory of steps.
-        compute_s, update_s: seconds of a step for each device.
-        exchange_s: seconds of the exchange between workers.
+        compute_s: seconds of a step in which each device computes.
         parameter_bytes: of the trained parameters, float32.
         stages: estimated costs of a microbatch in each stage, and the bytes of a sample that it receives.
     """
@@ -82,8 +79,6 @@ class Probe:
     passes_s: float = 0.0
     step_peak_bytes: float = 0.0
     compute_s: Tuple[float, ...] = ()
-    update_s: Tuple[float, ...] = ()
-    exchange_s: float = 0.0
     parameter_bytes: float = 0.0
     stages: Tuple[Dict[str, float], ...] = ()
 
@@ -174,9 +169,8 @@ def _probe_json(probe: Probe) -> Dict[str, Json]:
         "base_bytes": probe.base_bytes,
         "batch_size": probe.batch_size,
         "passes": [{"samples": n, "seconds": s, "peak_bytes": b} for n, s, b in probe.passes],
-        **{name: getattr(probe, name) for name in ("step_s", "passes_s", "step_peak_bytes", "exchange_s")},
+        **{name: getattr(probe, name) for name in ("step_s", "passes_s", "step_peak_bytes")},
         "compute_s": list(probe.compute_s),
-        "update_s": list(probe.update_s),
         "parameter_bytes": probe.parameter_bytes,
         "stages": [dict(stage) for stage in probe.stages],
     }
@@ -196,8 +190,6 @@ def probe_of(placement: Placement, threads: int, measured: JsonObject) -> Probe:
         passes_s=measured.get("passes_s", 0.0),
         step_peak_bytes=measured.get("step_peak_bytes", 0.0),
         compute_s=tuple(measured.get("compute_s", ())),
-        update_s=tuple(measured.get("update_s", ())),
-        exchange_s=measured.get("exchange_s", 0.0),
         parameter_bytes=measured.get("parameter_bytes", 0.0),
         stages=tuple(measured.get("stages", ())),
     )
@@ -220,7 +212,11 @@ def read_profile(path: Path) -> PlacementProfile:
 
 
 def parse_profile(content: Json) -> PlacementProfile:
-    """Returns the profile of JSON values. Raises: ValueError: they are no profile, or numbers are not possible."""
+    """Returns the profile of JSON values.
+
+    Raises:
+        ValueError: they are no profile, or numbers are not possible.
+    """
     require_form(content, _FORM)
     assert isinstance(content, dict)
     if content["format"] != FORMAT:

@@ -5,9 +5,9 @@ open the data, build the network -> forward and backward passes of rising number
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import os
 import re
 import time
 from contextlib import closing, suppress
@@ -75,13 +75,12 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
     cut, size = layout.cut, layout.microbatch_size(objective.batch_size)
     return {
         "batch_size": batch.size,
-        "threads": int(os.environ.get("OMP_NUM_THREADS") or 0),
         "base_bytes": base_bytes,
         "passes": passes,
         "steps_per_epoch": len(data.train),
         "kind": layout.devices[0][0].device_type,
         **measured,
-        **_device_times(operations, [str(device) for devices in layout.devices for device in devices]),
+        "compute_s": _compute_times(operations, [str(device) for devices in layout.devices for device in devices]),
         "parameter_bytes": FLOAT_BYTES * sum(math.prod(values[name].shape) for name in strategy.trainable),
         "stages": [] if cut is None else [_stage_json(stage, size) for stage in cut.stages],
     }
@@ -108,21 +107,23 @@ def _full_batches(epoch: Callable, batch_size: int, consumer: Consumer) -> Gener
                 found = True
 
 
+def _compute(step: TrainingStep, batch: Batch) -> None:
+    """Computes the forward and backward passes of a batch, and waits for them."""
+    step.strategy.forward_backward(batch, step.scaling.scale)
+    nd.waitall()
+
+
 def _time_passes(step: TrainingStep, batch: Batch, size: int, seconds: float) -> JsonObject:
-    part = batch.slice(0, size)
-
-    def compute() -> None:
-        step.strategy.forward_backward(part, step.scaling.scale)
-        nd.waitall()
-
+    """Returns the seconds of the forward and backward passes of `size` samples, and the peak of memory in bytes."""
+    compute = functools.partial(_compute, step, batch.slice(0, size))
     compute()  # compiles
-    _forget_peak()
+    _reset_peak_memory()
     times = _repeat(compute, seconds)
     return {"samples": size, "seconds": _typical(times), "peak_bytes": peak_memory()}
 
 
 def _time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) -> Dict[str, float]:
-    """Returns the seconds of a whole step, of those the passes, and the peak of memory."""
+    """Returns the seconds of a whole step and of its passes alone, and the peak of memory in bytes."""
     numbers = itertools.count(2)
 
     def take() -> None:
@@ -131,7 +132,7 @@ def _time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) ->
     for _ in range(2):
         take()
     nd.waitall()
-    _forget_peak()
+    _reset_peak_memory()
 
     def take_some() -> None:
         for _ in range(STEPS_AHEAD):
@@ -140,13 +141,8 @@ def _time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) ->
 
     step_s = _typical(_repeat(take_some, 2 * seconds)) / STEPS_AHEAD
     peak = peak_memory()
-    batch = next(batches)
-
-    def compute() -> None:
-        step.strategy.forward_backward(batch, step.scaling.scale)
-        nd.waitall()
-
-    return {"step_s": step_s, "passes_s": _typical(_repeat(compute, seconds / 2)), "step_peak_bytes": peak}
+    passes_s = _typical(_repeat(functools.partial(_compute, step, next(batches)), seconds / 2))
+    return {"step_s": step_s, "passes_s": passes_s, "step_peak_bytes": peak}
 
 
 def _trace_steps(step: TrainingStep, batches: Iterator[Batch]) -> List[Operation]:
@@ -157,14 +153,13 @@ def _trace_steps(step: TrainingStep, batches: Iterator[Batch]) -> List[Operation
     return trace.stop([device for devices in step.strategy.layout.devices for device in devices])
 
 
-def _device_times(operations: Sequence[Operation], devices: Sequence[str]) -> JsonObject:
-    """Returns the seconds of a step in which each device computes and updates."""
-    busy = [[0.0, 0.0] for _ in devices]
-    numbers = {name: number for number, name in enumerate(devices)}
+def _compute_times(operations: Sequence[Operation], devices: Sequence[str]) -> List[float]:
+    """Returns the seconds of a step in which each device computes, without updates."""
+    busy_s = dict.fromkeys(devices, 0.0)
     for operation in operations:
-        is_update = kind_of(operation.name) == UPDATE
-        busy[numbers[operation.device]][is_update] += (operation.end_s - operation.begin_s) / TRACED_STEPS
-    return {"compute_s": [times[0] for times in busy], "update_s": [times[1] for times in busy]}
+        if kind_of(operation.name) != UPDATE:
+            busy_s[operation.device] += (operation.end_s - operation.begin_s) / TRACED_STEPS
+    return list(busy_s.values())
 
 
 def _repeat(call: Callable[[], None], seconds: float) -> List[float]:
@@ -181,14 +176,14 @@ def _typical(times: Sequence[float]) -> float:
     return sorted(times)[len(times) // 4]
 
 
-def _forget_peak() -> None:
-    """Lets the kernel's VmHWM begin again (proc(5), clear_refs); without that right, peaks of earlier sizes remain."""
+def _reset_peak_memory() -> None:
+    """Resets the kernel's VmHWM (proc(5), clear_refs). If that is not permitted, peaks of earlier sizes remain."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """Returns the largest resident memory of this process in bytes, since `_forget_peak`; 0 if it is not reported."""
+    """Returns the peak resident memory of this process in bytes since `_reset_peak_memory`; 0 if it is unknown."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

@@ -160,7 +160,7 @@ def test_microbatches_between_the_measured_ones_need_memory_between_theirs() -> 
     forecaster = Forecaster(profile_of(*ALL))
     found = [forecaster.predict(Placement(stages=2, microbatches=m)).process_bytes / MIB for m in (1, 2, 4)]
     assert found[0] == 150 and found[2] == 160
-    model = [forecaster._memory_model(Placement(stages=2, microbatches=m))[0] / MIB for m in (1, 2, 4)]
+    model = [forecaster._memory_model(Placement(stages=2, microbatches=m))[1] / MIB for m in (1, 2, 4)]
     offsets = [whole - part for whole, part in zip(found, model)]
     assert offsets[1] == pytest.approx(offsets[0] + (offsets[2] - offsets[0]) * (1 / 2) / (3 / 4))
 

@@ -12,7 +12,7 @@ from mxtrain.errors import DataError
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe, parse_profile, read_profile
 
-MEASURED = Probe(Placement(), 2, "", 1e8, 8, ((4, 0.1, 1e8), (8, 0.2, 2e8)), 0.3, 0.2, 2e8, (0.2,), (0.01,), 0.0, 1e6)
+MEASURED = Probe(Placement(), 2, "", 1e8, 8, ((4, 0.1, 1e8), (8, 0.2, 2e8)), 0.3, 0.2, 2e8, (0.2,), 1e6)
 REFUSED = Probe(Placement(stages=2, microbatches=4), 1, "it cannot be cut")
 PROFILE = PlacementProfile("hash", ["model=mlp"], 8, 100, "cpu", 2, 1e9, "a processor", [MEASURED, REFUSED])
 
