@@ -52,11 +52,12 @@ class RecomputedSegment:
         graph: SymbolGraph = json.loads(piece.symbol.tojson(remove_amp_cast=False))
         on_stage = [stages[number] for stages in devices]
         require_repeatable(graph, on_stage[0].device_type)
-        masked, again, num_masks = with_masks_as_outputs(graph), *with_masks_as_inputs(graph)
+        again, num_masks = with_masks_as_inputs(graph)
         names, parameters = [variable(tensor) for tensor in piece.inputs], parameters_by_full_name(network)
         # No static memory: MXNet would keep the activations of all segments. Moving statistics are copies in the first
         # pass, so that they change once.
-        self._first = GraphOnDevices(_symbol(masked), names, parameters, on_stage, keeps_states=True)
+        first = _symbol(with_masks_as_outputs(graph))
+        self._first = GraphOnDevices(first, names, parameters, on_stage, keeps_states=True)
         mask_names = [MASK.format(index) for index in range(num_masks)]
         self._second = GraphOnDevices(_symbol(again), [*names, *mask_names], parameters, on_stage)
 

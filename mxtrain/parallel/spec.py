@@ -54,6 +54,8 @@ class Parallel(Spec):
     divided into this number of segments. Only the tensors between segments are kept; the backward pass computes each
     segment again, but for the last one of the network. Gradients, random masks and batch-norm statistics are those of
     `off`. auto: the smallest number that needs at most a tenth more memory than the best one."""
+    is_chosen_before_run: ClassVar[bool] = False
+    """True if `train` replaces it by another placement before the run."""
 
     @pydantic.model_validator(mode="after")
     def _check_recompute(self) -> Parallel:
@@ -64,9 +66,6 @@ class Parallel(Spec):
                 "parallel.batch_norm=per_device"
             )
         return self
-
-    is_chosen_before_run: ClassVar[bool] = False
-    """True if `train` replaces it by another placement before the run."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
         """Returns (replicas, stages) with `auto` resolved.
