@@ -496,6 +496,7 @@ class Runner:
             self._save_synchronized(in_memory)
 
     def _save_synchronized(self, in_memory: bool) -> None:
+        """Saves a checkpoint of weights that are equal on all workers; see `_save`."""
         # MXNet's ReLU turns NaN into 0, so the loss can be finite while weights are NaN; no checkpoint may contain
         # them.
         bad = snapshot.first_nonfinite_parameter(self._step)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, 
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.amp.spec import FULL
 from mxtrain.config.rules import check_batch_divisions, check_precision
 from mxtrain.data.loading.dataset_files import file_error
 from mxtrain.errors import ConfigError
@@ -21,7 +22,7 @@ from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.kvstore.spec import has_horovod
 from mxtrain.parallel.exchange import Link
 from mxtrain.parallel.forecast import Forecast, Forecaster, best_by_workers, best_of, knee_of
-from mxtrain.parallel.placement import Placement, enumerate_placements, powers_to
+from mxtrain.parallel.placement import Placement, enumerate_placements, powers_to, replaces_placement
 from mxtrain.parallel.placement_profile import PlacementProfile, read_profile
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Parallel, Pipeline, Single
 from mxtrain.runtime.cores import usable_cores
@@ -44,7 +45,7 @@ class PlanSettings(Spec):
     """Settings of `plan`, besides overrides."""
 
     devices: Union[Literal["auto"], Positive] = "auto"
-    """Largest number of devices of a worker; auto: one for each usable core, at most 8, or the number of GPUs."""
+    """Largest number of devices of a worker; auto: one for each usable core, at most 8."""
     workers: Annotated[int, pydantic.Field(ge=1, le=64)] = 1
     """Largest number of workers (processes), each with a share of the same batch; at most 64."""
     bandwidth: Optional[PositiveFloat] = None
@@ -112,7 +113,11 @@ class PlanResult(ResultTable):
         )
 
     def draw(self, path: Path) -> None:
-        """Writes a figure of samples/s by the number of workers as PNG. Raises: DataError: it cannot be written."""
+        """Writes a figure of samples/s by the number of workers as PNG.
+
+        Raises:
+            DataError: the file cannot be written.
+        """
         try:
             replace_file(path, draw_scaling(self.curve))
         except OSError as error:
@@ -235,7 +240,6 @@ def plan_placements(
         DataError: a profile cannot be read, or does not belong to this configuration; the data cannot be read.
     """
     from mxtrain.cluster.launch.placement_probes import Probing, hash_of, keep, read_kept
-    from mxtrain.parallel.placement import replaces_placement
 
     description.trainer.require_one_run("plan")
     precision = precision_of(words, description)
@@ -272,7 +276,9 @@ def stores_of(description: Description) -> List[str]:
 def precision_of(words: Sequence[str], description: Description) -> str:
     """Returns the option of `amp` of a configuration."""
     named = [word.partition("=")[2] for word in words if word.startswith("amp=")]
-    return named[-1] if named else {"float32": "off"}.get(description.amp.dtype, description.amp.dtype)
+    if named:
+        return named[-1]
+    return "off" if description.amp.dtype == FULL.dtype else description.amp.dtype
 
 
 def forecast_all(

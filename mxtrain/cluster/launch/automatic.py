@@ -15,6 +15,7 @@ from mxtrain.config.options import option_classes
 from mxtrain.config.override_text import key_of, written
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.forecast import best_of
+from mxtrain.terminal.program import program
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.training.resume import find_checkpoint
 from mxtrain.workflows.plan import PlanSettings, plan_placements
@@ -33,11 +34,12 @@ def with_placement(
     overrides: Sequence[str],
     config_dirs: Sequence[str],
 ) -> Tuple[Composed, Description]:
-    """Returns the configuration and description of a run with its placement; others as they are.
+    """Returns the configuration and description of a run with the placement of its last checkpoint, or with the fastest
+    one.
 
     Args:
         composer: composes configurations.
-        composed, description: the run.
+        composed, description: a run with `parallel=auto`.
         overrides: overrides of which the run was composed.
         config_dirs: the user's own folders of configuration.
 
@@ -45,8 +47,6 @@ def with_placement(
         ConfigError: the run has several processes, or no placement fits.
         DataError: the data cannot be read.
     """
-    if not description.parallel.is_chosen_before_run:
-        return composed, description
     if description.kvstore.distributed or find_member() is not None:
         raise ConfigError(
             f"{SETTING} chooses among the devices of one process, and this run has several processes. Type one of the "
@@ -82,15 +82,18 @@ def _choose(description: Description, overrides: Sequence[str], config_dirs: Seq
     words = [word for word in best.placement.overrides(planned.profile.kind) if word.startswith("parallel")]
     print(
         f"{SETTING}: {' '.join(words)} is predicted to be the fastest, {1000 * best.step_s:,.1f} ms a step; "
-        "`python -m mxtrain plan` compares all placements",
+        f"`{program()} plan` compares all placements",
         flush=True,
     )
     return words
 
 
 def words_of(recorded: JsonObject) -> List[str]:
-    """Returns the overrides that compose recorded settings of `parallel`. Raises: ConfigError: no option has their
-    class."""
+    """Returns the overrides that compose recorded settings of `parallel`.
+
+    Raises:
+        ConfigError: no option has their class.
+    """
     target = str(recorded.get("_target_"))
     classes = option_classes("parallel")
     options = [name for name, kind in classes.items() if f"{kind.__module__}.{kind.__qualname__}" == target]

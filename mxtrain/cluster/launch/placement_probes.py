@@ -60,8 +60,8 @@ PROBED_RUN = (
     "trainer.test=false",
 )
 """Settings of the run of two workers."""
-MIN_SIZES = 7
-"""Number of sizes of a batch, each half of the one before, whose passes are measured."""
+NUM_SIZES = 7
+"""Number of sizes of a batch, each half of the one before, whose passes are measured on one device."""
 
 
 class Probing:
@@ -104,8 +104,7 @@ class Probing:
             self._progress.begin("measuring placements", len(wanted) + len(pairs))
             probes, first = [], None
             for one in wanted:
-                sizes = "halves" if one.placement.num_devices == 1 else ""
-                measured = self._measure_one(one.placement, one.threads, sizes, first)
+                measured = self._measure_one(one.placement, one.threads, first)
                 first = first or measured
                 probes.append(probe_of(one.placement, one.threads, measured))
                 self._progress.advance(1)
@@ -125,11 +124,21 @@ class Probing:
             probes,
         )
 
-    def _measure_one(
-        self, placement: Placement, threads: int, sizes: str, first: Optional[Mapping[str, object]]
-    ) -> JsonObject:
+    def _measure_one(self, placement: Placement, threads: int, first: Optional[Mapping[str, object]]) -> JsonObject:
+        """Returns the measurements of a placement of one worker, or why it is refused.
+
+        Args:
+            placement: the placement.
+            threads: OpenMP threads of each device.
+            first: measurements of the first placement, one device; None if this is the first.
+
+        Raises:
+            ConfigError: the first placement is refused.
+            MxtrainError: the process failed.
+        """
         words = [*self._words, *placement.overrides(), f"runtime.threads={threads}"]
-        request = {"words": words, "config_dirs": self._config_dirs, "sizes": sizes, "seconds": self._seconds}
+        num_sizes = NUM_SIZES if placement.num_devices == 1 else 0
+        request = {"words": words, "config_dirs": self._config_dirs, "num_sizes": num_sizes, "seconds": self._seconds}
         with (
             tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
             ReportedCause() as reported,
@@ -216,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
         prepare_environment(description)
         from mxtrain.training.placement_probe import probe_placement  # imports MXNet: only from here on
 
-        measured = probe_placement(description, MIN_SIZES if request["sizes"] else 0, request["seconds"])
+        measured = probe_placement(description, request["num_sizes"], request["seconds"])
     except MxtrainError as error:
         report_cause(str(error))
         return error.exit_code

@@ -32,8 +32,8 @@ def is_frame_folder(path: Union[str, Path]) -> bool:
 
 
 def _frames_in(folder: Union[str, Path]) -> List[os.DirEntry[str]]:
-    """Returns the names of images in a folder, also those that lead to a pipe, a device or nowhere; none if it is no
-    folder or cannot be read."""
+    """Returns the images directly in a folder, also links to a pipe, a device or nothing; none if it is no folder or
+    cannot be read."""
     try:
         with os.scandir(folder) as entries:
             images = [one for one in entries if one.name.lower().endswith(IMAGE_EXTENSIONS) and not is_hidden(one.name)]
