@@ -83,7 +83,7 @@ def train(
             from mxtrain.cluster.launch.folds import train_folds
             from mxtrain.cluster.launch.run import train_once
 
-            if description.parallel.is_chosen_before_run and not description.trainer.is_fold_group:
+            if description.parallel.is_chosen_before_run:
                 from mxtrain.cluster.launch.automatic import with_placement
 
                 composed, description = with_placement(composer, composed, description, words, call.folders)

@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
             return run_sweep(composer, parsed.overrides)
         # Takes time to load: only from here on, when everything is right.
         flags = given_arguments.config_flags(parsed.config_dirs)
-        if description.parallel.is_chosen_before_run and not description.trainer.is_fold_group:
+        if description.parallel.is_chosen_before_run:
             from mxtrain.cluster.launch.automatic import with_placement
 
             composed, description = with_placement(

@@ -44,9 +44,10 @@ def with_placement(
         config_dirs: the user's own folders of configuration.
 
     Raises:
-        ConfigError: the run has several processes, or no placement fits.
+        ConfigError: there are several runs (folds) or processes, or no placement fits.
         DataError: the data cannot be read.
     """
+    description.trainer.require_one_run(SETTING)
     if description.kvstore.distributed or find_member() is not None:
         raise ConfigError(
             f"{SETTING} chooses among the devices of one process, and this run has several processes. Type one of the "

@@ -67,8 +67,9 @@ def test_parts_of_a_batch_are_not_chosen(plans: List[Forecast], tmp_path: Path) 
     [
         (["kvstore=dist_sync", "cluster.workers=2"], "this run has several processes"),
         (["trainer.max_steps=1"], "no placement fits. it is too large"),
+        (["trainer.folds=2"], "trainer.folds=2: parallel=auto trains one fold in a run. Type trainer.fold=1"),
     ],
-    ids=["workers", "memory"],
+    ids=["workers", "memory", "folds"],
 )
 def test_runs_without_a_placement_are_refused(
     words: List[str],
