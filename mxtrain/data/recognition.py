@@ -277,6 +277,23 @@ class FileTree:
         are_whole = all(number == int(number) for number in numbers if number is not None)
         return not are_whole or len(set(numbers)) > MAX_CLASS_NUMBERS
 
+    def holds_flags(self, name: str, column: str) -> bool:
+        """Returns True if the first cells of a column of a table are all 0 or 1."""
+        cells = self.cells(name, column)
+        return bool(cells) and {*cells} <= {"0", "1"}
+
+    def holds_lists(self, name: str, column: str) -> bool:
+        """Returns True if some of the first cells of a column of JSON lines or Parquet are lists."""
+        from mxtrain.data.table.columns import LIST_SEPARATOR, ListColumn, stream_rows
+
+        if name not in self._readable or ending_of(name) not in (".jsonl", ".parquet"):
+            return False
+        try:
+            rows = stream_rows(self.root / name, [ListColumn(column)], True, True, null="", names_classes=True)
+            return any(cell.startswith(LIST_SEPARATOR) for _, (cell,) in itertools.islice(rows, MAX_ROWS))
+        except (DataError, ConfigError):  # as where pyarrow is not installed, or a line is damaged
+            return False
+
     def by_split(self, names: Sequence[str], shards: bool = False) -> Dict[str, str]:
         """Returns split -> file, by the names of files such as train.jsonl and dev.jsonl. A file alone is that of the
         training split; several of which none is are none.

@@ -185,7 +185,7 @@ def table(head: str, *rows: str) -> str:
     return "\n".join([head, *rows]) + "\n"
 
 
-NUMBERS: Dict[str, Tuple[str, Dict[str, str]]] = {
+TABLES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "shares": ("regression dataset=image_table", {"a.csv": table("image,x", "a.jpg,0.5", "a.jpg,2"), "a.jpg": ""}),
     "many whole numbers": (
         "regression dataset=image_table",
@@ -219,6 +219,51 @@ NUMBERS: Dict[str, Tuple[str, Dict[str, str]]] = {
         "regression dataset=text dataset.sentence=review dataset.label=rating",
         {"a.csv": table("review,rating", "a,4.5", "b,1")},
     ),
+    "pairs of an entailment task": (
+        "classification dataset=text dataset.sentence=premise dataset.sentence2=hypothesis",
+        {"a.csv": table("premise,hypothesis,label", "a,b,entailment", "c,d,neutral")},
+    ),
+    "pairs of a question and a sentence": (
+        "classification dataset=text dataset.sentence=question dataset.sentence2=sentence",
+        {"a.csv": table("question,sentence,label,idx", "a,b,yes,0", "c,d,no,1")},
+    ),
+    "a sentence": ("classification dataset=text", {"a.csv": table("sentence,label", "a,good", "b,bad")}),
+    "classes in lists": (
+        "multi_label dataset=text dataset.sentence=text dataset.label=labels",
+        {"a.jsonl": table('{"text": "a", "labels": []}', '{"text": "b", "labels": ["x", "y"]}')},
+    ),
+    "classes in lists of the usual name": (
+        "multi_label dataset=text dataset.sentence=text",
+        {"a.jsonl": table('{"text": "a", "label": ["z"]}', '{"text": "b", "label": ["x", "y"]}')},
+    ),
+    "names of classes in a text": (
+        "multi_label dataset=text dataset.sentence=text dataset.label=tags",
+        {"a.csv": table("text,tags", "a,x", "b,x|y")},
+    ),
+    "a name with a comma": (
+        "classification dataset=text dataset.sentence=text",
+        {"a.csv": table("text,label", 'a,"x, y"', "b,z")},
+    ),
+    "columns of 0 and 1": (
+        "multi_label dataset=text dataset.sentence=comment_text dataset.label=[toxic,insult]",
+        {"a.csv": table("id,comment_text,toxic,insult", "i,a,0,1", "j,b,1,1")},
+    ),
+    "a class beside columns of 0 and 1": (
+        "classification dataset=text dataset.sentence=text",
+        {"a.csv": table("text,label,seen", "a,0,1", "b,1,1")},
+    ),
+    "a column of 0 and 1 beside numbers": (
+        "classification dataset=text dataset.sentence=text dataset.label=COLUMN",
+        {"a.csv": table("text,toxic,length", "a,0,1", "b,1,2")},
+    ),
+    "one column of 0 and 1": (
+        "classification dataset=text dataset.sentence=text dataset.label=COLUMN",
+        {"a.csv": table("text,toxic", "a,0", "b,1")},
+    ),
+    "translations": (
+        "translation dataset=parallel_text dataset.source=translation.en dataset.target=translation.de",
+        {"a.jsonl": '{"translation": {"de": "a", "en": "b"}}\n'},
+    ),
     "stars": (
         "classification dataset=text dataset.sentence=review dataset.label=score",
         {"a.csv": table("review,score", "a,5", "b,1")},
@@ -226,14 +271,21 @@ NUMBERS: Dict[str, Tuple[str, Dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_are_told_from_classes(name: str, here: Path) -> None:
-    expected, files = NUMBERS[name]
+REMARKS = {
+    "several": "COLUMN has the number to predict: x, y.",
+    "one column of 0 and 1": "COLUMN has the classes: toxic.",
+    "a column of 0 and 1 beside numbers": "COLUMN has the classes: toxic, length.",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_columns_decide_the_task_and_the_settings(name: str, here: Path) -> None:
+    expected, files = TABLES[name]
     write(here, **files)
     (option, guess), *_ = best_first(recognise_all(own_classes("dataset"), FileTree(".")))
     words = [*guess.overrides(option), *guess.asks]
     assert " ".join(word for word in words if "=./" not in word) == f"task={expected}"
-    assert guess.remark == ("COLUMN has the number to predict: x, y." if name == "several" else "")
+    assert guess.remark == REMARKS.get(name, "")
 
 
 @pytest.fixture
@@ -390,6 +442,27 @@ def test_tables_in_parquet_are_recognised_by_their_cells(here: Path) -> None:
         pyarrow.parquet.write_table(table, here / "a.parquet")
         found = recognise_all(own_classes("dataset"), FileTree("a.parquet"))
         assert {found[name].task for name in ("text", "time_series") if name in found} == ({expected} - {""})
+
+
+def test_lists_and_structs_in_parquet_are_recognised(here: Path) -> None:
+    """The columns of GoEmotions and WMT as Hugging Face's datasets writes them."""
+    feature = {"_type": "Sequence", "feature": {"names": ["joy", "fear"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"labels": feature}}})}
+    emotions = pyarrow.table({"text": ["a", "b"], "labels": [[0], [0, 1]], "id": ["x", "y"]})
+    pairs = {"translation": [{"en": "a", "fr": "b"}]}
+    for number in range(2):
+        pyarrow.parquet.write_table(emotions.replace_schema_metadata(metadata), here / f"train-{number}-of-2.parquet")
+    (option, guess), *_ = best_first(recognise_all(own_classes("dataset"), FileTree(".")))
+    assert (option, guess.task) == ("text", "multi_label") and not guess.asks
+    assert guess.settings == {"train": "./train-*-of-2.parquet", "sentence": "text", "label": "labels"}
+    for columns, expected in (
+        (pairs, {"train": "a.parquet", "source": "translation.en", "target": "translation.fr"}),
+        ({"translation": [{"en": "a", "fr": "b", "de": "c"}]}, None),
+        ({"translated": [{"en": "a", "fr": "b"}]}, None),
+    ):
+        pyarrow.parquet.write_table(pyarrow.table(columns), here / "a.parquet")
+        found = recognise_all(own_classes("dataset"), FileTree("a.parquet")).get("parallel_text")
+        assert (None if found is None else found.settings) == expected
 
 
 def test_series_of_gluonts_are_recognised_with_their_frequency(here: Path) -> None:

@@ -21,7 +21,8 @@ from mxtrain.data.recognition import Certainty, FileTree, Recognised
 from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
-from mxtrain.data.table.class_sets import AUTO
+from mxtrain.data.table.class_sets import AUTO, DELIMITERS, USUAL_COLUMNS
+from mxtrain.data.table.column_kinds import is_row_id
 from mxtrain.data.table.columns import TABLES, names_of_columns, read_columns, require_column, require_same_columns
 from mxtrain.data.table.target_classes import refuse_named_classes
 from mxtrain.data.table.target_columns import TargetColumns, class_set_columns, number_columns
@@ -58,9 +59,18 @@ TEXT_ENDINGS = (".txt", ".txt.gz")
 
 NUM_NUMBERS = 4000
 """Numbers in words that are used if there is no file."""
-_TEXT_COLUMNS = {"sentence", "text", "review", "comment", "sentence1", "content"}
+_PAIR_COLUMNS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+)
+"""Names of columns by which `data guess` recognises pairs of texts: those of the tasks of GLUE, SNLI and XNLI."""
+_TEXT_COLUMNS = {"sentence", "text", "review", "comment", "comment_text", "sentence1", "content"}
 """Names of columns by which `data guess` recognises a table of texts."""
 
+_PLURALS = ("labels", "classes", "tags")
+"""Names of columns that may hold several names of classes in a text."""
 _LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment", "score", "similarity", "rating", "stars")
 """Names of columns by which `data guess` finds the class or the number of a text."""
 
@@ -100,24 +110,30 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
     @classmethod
     def recognise(cls, files: FileTree) -> Optional[Recognised]:
         """See `Recognising`."""
-        tables = [name for name in files.find(*TABLES) if _TEXT_COLUMNS & set(files.columns(name))]
+        tables = [name for name in files.find(*TABLES) if _texts_in(files.columns(name))]
         settings = files.typed_splits(tables, shards=True)
         if not settings:
             return None
         train = files.first_of(files.by_split(tables, shards=True)["train"])
         columns = files.columns(train)
-        text = next(name for name in columns if name in _TEXT_COLUMNS)
+        texts = _texts_in(columns)
+        chosen = {**settings, **dict(zip(("sentence", "sentence2"), texts))}
+        if texts == ["sentence"]:  # the default
+            del chosen["sentence"]
+        others = [name for name in columns if name not in texts]
+        sets = next((name for name in others if _holds_sets(files, train, name)), "")
         label = next((name for name in _LABEL_COLUMNS if name in columns), "")
-        chosen = {
-            **({} if text == "sentence" else {"sentence": text}),
-            **({"sentence2": "sentence2"} if text == "sentence1" and "sentence2" in columns else {}),
-            **({} if label in ("", "label") else {"label": label}),
-        }
+        flags = [name for name in others if not is_row_id(name)]
+        is_flagged = len(flags) > 1 and all(files.holds_flags(train, name) for name in flags)
+        if sets or is_flagged and not label:
+            chosen.update({} if sets == "label" else {"label": sets or flags})
+            return Recognised("a table of texts with any number of classes", chosen, "multi_label")
+        chosen.update({} if label in ("", "label") else {"label": label})
         asks = () if label else ("dataset.label=COLUMN",)
-        remark = "" if label else f"COLUMN has the classes: {', '.join(columns)}."
+        remark = "" if label else f"COLUMN has the classes: {', '.join(others)}."
         are_numbers = label != "" and files.holds_numbers(train, label)
         form, task = ("numbers", "regression") if are_numbers else ("classes", "classification")
-        return Recognised(f"a table of texts with {form}", {**settings, **chosen}, task, Certainty.LIKELY, asks, remark)
+        return Recognised(f"a table of texts with {form}", chosen, task, Certainty.LIKELY, asks, remark)
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> Text:
@@ -326,6 +342,20 @@ class NumberTexts(NumberTargets, Text):
     @property
     def target_names(self) -> Sequence[str]:
         return self.label if isinstance(self.label, list) else ()
+
+
+def _texts_in(columns: Sequence[str]) -> Sequence[str]:
+    """Returns the one or two columns that hold the texts, by their usual names; empty if there are none."""
+    pair = next((pair for pair in _PAIR_COLUMNS if {*pair} <= {*columns}), ())
+    return pair or [name for name in columns if name in _TEXT_COLUMNS][:1]
+
+
+def _holds_sets(files: FileTree, table: str, column: str) -> bool:
+    """Returns True if the first cells of a column hold several names of classes each."""
+    if column not in USUAL_COLUMNS:
+        return False
+    has_delimiter = any(sign in cell for sign in DELIMITERS for cell in files.cells(table, column))
+    return files.holds_lists(table, column) or column in _PLURALS and has_delimiter
 
 
 class MaskedText(TextDataset):

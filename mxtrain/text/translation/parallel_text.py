@@ -37,6 +37,8 @@ from mxtrain.text.translation.parallel import StoredParallel
 from mxtrain.text.translation.translation import TranslationDataset
 from mxtrain.types import BatchSize, Files, OpenFraction, Positive
 
+_STRUCT = "translation."
+"""Beginning of the names of columns by which `data guess` recognises translations in tables."""
 NumberedPair = Tuple[int, Sequence[str]]
 """Line or record number of a pair, and its two texts."""
 
@@ -87,7 +89,9 @@ class ParallelText(TranslationDataset):
             if all(word.isalpha() and files.text(f"{stem}.{word}") for word in both)
         }
         splits = files.typed_splits(sorted(pairs))
-        if not splits or len({tuple(both) for both in pairs.values()}) > 1:
+        if not splits:
+            return _recognise_structs(files)
+        if len({tuple(both) for both in pairs.values()}) > 1:
             return None
         both = next(iter(pairs.values()))
         source, target = ("en", next(word for word in both if word != "en")) if "en" in both else both
@@ -189,6 +193,30 @@ class ParallelText(TranslationDataset):
         if len(files) == 1:
             return stream_rows(files[0], [self.source, self.target], self.header, findings=findings)
         return _aligned(files, findings)
+
+
+def _recognise_structs(files: FileTree) -> Optional[Recognised]:
+    """Returns how tables are read whose column `translation` has a text for each of two languages, as in Hugging Face's
+    datasets."""
+    languages = {name: _languages_in(files, name) for name in files.find(".jsonl", PARQUET)}
+    both = next((found for found in languages.values() if found), [])
+    splits = files.typed_splits([name for name, found in languages.items() if found == both], shards=True)
+    if not both or not splits:
+        return None
+    source, target = sorted(both, key=lambda language: (language != "en", language))
+    settings = {**splits, "source": f"{_STRUCT}{source}", "target": f"{_STRUCT}{target}"}
+    return Recognised("a table of translations, as Hugging Face has them", settings, "translation", is_quick=False)
+
+
+def _languages_in(files: FileTree, table: str) -> List[str]:
+    """Returns the two languages of the column `translation` of a table; empty if it does not have two."""
+    if table.lower().endswith(PARQUET):
+        names = [name[len(_STRUCT) :] for name in files.columns(table) if name.startswith(_STRUCT)]
+    else:
+        row = files.json(table)
+        cell = row.get(_STRUCT[:-1]) if isinstance(row, dict) else None
+        names = list(cell) if isinstance(cell, dict) else []
+    return names if len(names) == 2 else []
 
 
 def _endings_of(name: str) -> Set[str]:
