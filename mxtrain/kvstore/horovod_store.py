@@ -77,7 +77,7 @@ class HorovodStore(JoinedStore):
         super().__init__(world, compressor)
         self._horovod = load_horovod()
         self.hierarchical = hierarchical
-        self._levels: Optional[Levels] = None
+        self._hierarchy: Optional[HierarchicalAllReduce] = None
         self._number = 0
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
         self.membership = RingMembership(self)
@@ -87,8 +87,8 @@ class HorovodStore(JoinedStore):
         # Horovod's default is the average. Gradients are divided by the global batch size already, so sum them.
         for urgency, array in enumerate(arrays):
             name = self._name(array)
-            if self._levels is not None:
-                self._levels.sum_in_place(array, name, urgency)
+            if self._hierarchy is not None:
+                self._hierarchy.sum_in_place(array, name, urgency)
             else:
                 self._horovod.allreduce_(array, name=name, op=self._horovod.Sum, priority=urgency)
 
@@ -118,11 +118,11 @@ class HorovodStore(JoinedStore):
         """Prepares sums in a new ring, in which this worker has the place `world`."""
         self.world = world
         self._names.clear()
-        self.times, self._levels = None, None
+        self.times, self._hierarchy = None, None
         if self.hierarchical:
             hosts = self._gather_hosts()
             if 1 < len(set(hosts)) < len(hosts):
-                self._levels = Levels(self._horovod, hosts, world.rank)
+                self._hierarchy = HierarchicalAllReduce(self._horovod, hosts, world.rank)
 
     def _gather_hosts(self) -> List[bytes]:
         """Returns a digest of the name of each worker's host. Collective; waits."""
@@ -157,7 +157,7 @@ class HorovodStore(JoinedStore):
         return str(self._names[id(array)][1])
 
 
-class Levels:
+class HierarchicalAllReduce:
     """All-reduce in three steps: the sum of a host, the sum over hosts, and its broadcast within each host.
 
     Args:

@@ -74,7 +74,7 @@ def expected(count: int) -> List[List[float]]:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize(
-    "hosts, hierarchical, has_levels",
+    "hosts, hierarchical, is_hierarchy",
     [
         (["a", "a", "b", "b"], True, True),
         (["a", "b", "b", "a", "c"], True, True),  # ranks of a host need not be neighbours, and a host may have one
@@ -84,9 +84,9 @@ def expected(count: int) -> List[List[float]]:
     ],
     ids=["2 x 2", "uneven", "one each", "one host", "off"],
 )
-def test_all_workers_get_the_sum(hosts: List[str], hierarchical: bool, has_levels: bool) -> None:
+def test_all_workers_get_the_sum(hosts: List[str], hierarchical: bool, is_hierarchy: bool) -> None:
     results = run_workers(hosts, hierarchical)
-    for sums, digest, total, levels in results:
+    for sums, digest, total, hierarchy in results:
         np.testing.assert_allclose(sums, expected(len(hosts)), rtol=1e-3, atol=1e-2)
         assert digest == results[0][1]  # the same bits on all workers
-        assert total == [sum(range(len(hosts))), 0.5 * len(hosts)] and levels == has_levels
+        assert total == [sum(range(len(hosts))), 0.5 * len(hosts)] and hierarchy == is_hierarchy

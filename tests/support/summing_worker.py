@@ -24,5 +24,5 @@ for _ in range(3):
     found.append([float(array.asnumpy().astype(np.float64).sum()) for array in arrays])
     digest = [array.asnumpy().tobytes().hex()[:40] for array in arrays]
 total = store.total([rank, 0.5])
-print("RESULT " + json.dumps([found, digest, total.tolist(), store._levels is not None]))
+print("RESULT " + json.dumps([found, digest, total.tolist(), store._hierarchy is not None]))
 store.close()
