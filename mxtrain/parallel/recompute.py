@@ -112,11 +112,12 @@ def with_masks_as_outputs(graph: SymbolGraph) -> SymbolGraph:
     nodes, heads = [*graph["nodes"]], [*graph["heads"]]
     for index, node in enumerate(graph["nodes"]):
         if _drops(node):
+            # The second output of a dropout is 0, or the factor by which it multiplies.
+            source = [index, 1, 0]
             for op, attrs in (("_not_equal_scalar", {"scalar": "0"}), ("Cast", {"dtype": "uint8"})):
-                # The second output of a dropout is 0, or the factor by which it multiplies.
-                source = [index, 1, 0] if op != "Cast" else [len(nodes) - 1, 0, 0]
                 nodes.append({"op": op, "name": f"{node['name']}_{op.lower()}", "attrs": attrs, "inputs": [source]})
-            heads.append([len(nodes) - 1, 0, 0])
+                source = [len(nodes) - 1, 0, 0]
+            heads.append(source)
     return {**graph, "nodes": nodes, "heads": heads}
 
 

@@ -70,10 +70,11 @@ def divide(graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequence[int
 
 def block_bytes(graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequence[int]) -> List[int]:
     """Returns the bytes of the activations between consecutive positions."""
-    outer = ([0] if bounds[0] else [], [len(graph)] if bounds[-1] < len(graph) else [])
     inner = [position for position in bounds if 0 < position < len(graph)]
     sizes = activation_bytes(graph, inner, shapes)
-    return sizes[len(outer[0]) : len(sizes) - len(outer[1])]
+    # The blocks before the first position and behind the last one are not asked for.
+    first, end = int(bounds[0] > 0), len(sizes) - int(bounds[-1] < len(graph))
+    return sizes[first:end]
 
 
 def needed_bytes(

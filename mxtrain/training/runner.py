@@ -211,7 +211,7 @@ class Runner:
             self._discard_profile_at_end()
             HEARTBEAT.end()
             result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
-            # The other workers wait for it below: a supervisor takes a worker that ends long after them as hanging.
+            # The other workers wait for this one below: a supervisor counts a worker that ends long after them as hung.
             self._saving.close(self._signals.seconds_left)
         # Closing waits for the other workers, which only arrive here if all workers end the run together.
         if all_workers_end and result.exit_code in AGREED_EXIT_CODES:
