@@ -17,7 +17,7 @@ from mxtrain.data.loading.number_targets import NumberTargets
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
-from mxtrain.data.recognition import Certainty, FileTree, Recognised
+from mxtrain.data.recognition import Certainty, FileTree, Recognised, Setting
 from mxtrain.data.sample_weights import WeightedDataset, require_other_column
 from mxtrain.data.spec import BaseDataset, Splits
 from mxtrain.data.table.cells import Decimal
@@ -117,7 +117,7 @@ class Text(WeightedRows, TextDataset, WeightedDataset):
         train = files.first_of(files.by_split(tables, shards=True)["train"])
         columns = files.columns(train)
         texts = _texts_in(columns)
-        chosen = {**settings, **dict(zip(("sentence", "sentence2"), texts))}
+        chosen: Dict[str, Setting] = {**settings, **dict(zip(("sentence", "sentence2"), texts))}
         if texts == ["sentence"]:  # the default
             del chosen["sentence"]
         others = [name for name in columns if name not in texts]
