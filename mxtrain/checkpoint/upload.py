@@ -325,7 +325,7 @@ def _read_owner(address: Address, remote: RemoteCheckpoints) -> Mapping[str, str
 
 
 def _by(owner: Mapping[str, str]) -> str:
-    """Returns who owns an address."""
+    """Returns a clause about the owner of an address, for messages."""
     return f"{owner['host']!r} trains there since {owner['since']!r}"
 
 

@@ -303,9 +303,7 @@ def test_kills_while_the_state_is_written_to_memory(tmp_path: Path, unbroken: Pa
 
 
 @pytest.mark.zoo
-def test_what_all_processes_leave_when_they_are_killed_is_removed_by_the_next_run(
-    tmp_path: Path, unbroken: Path
-) -> None:
+def test_states_of_killed_processes_are_removed_by_the_next_run(tmp_path: Path, unbroken: Path) -> None:
     run_dir = tmp_path / "run"
     run = start_slowly(run_dir, *PS)
     folder = memory_of(run_dir)

@@ -94,7 +94,7 @@ IN_TURN = replace(TWO_STAGES, placement=Placement(stages=2), passes_s=0.9, step_
 ALL = (TWO_THREADS, ONE_THREAD, TWO_REPLICAS, IN_TURN, TWO_STAGES)
 
 
-def test_what_was_measured_is_predicted() -> None:
+def test_measured_placements_are_predicted() -> None:
     """One device, two replicas, two stages and the measured pipeline."""
     forecaster = Forecaster(profile_of(*ALL))
     for probe, step_s in ((TWO_THREADS, 0.6), (TWO_REPLICAS, 0.65), (IN_TURN, 1.0), (TWO_STAGES, 0.61)):

@@ -42,7 +42,7 @@ REMAINS = {
     "duplicates": "one of them is kept",
     "unread": "these are left out",
 }
-"""What becomes of such content if it is dropped."""
+"""Content as in `LOSSES` -> its treatment if it is dropped, in words."""
 
 
 @dataclass(frozen=True)

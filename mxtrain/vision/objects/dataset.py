@@ -84,7 +84,7 @@ class ObjectFormat(_Base):
     reads_points: ClassVar[bool]
     """True if `read` is to return key points."""
     remedy_if_shared: ClassVar[str] = "Move it out of one of them."
-    """What to do with images of two splits."""
+    """Remedy for images that are in two splits, for messages."""
     kinds: ClassVar[Mapping[Type[TargetKind], type]] = {}
     """Class of the dataset for each kind of targets other than boxes; set below."""
 
