@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Iterator
 ROOT = Path("/")
 LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with the memory limit of a container: of control groups version 2 and version 1."""
+
+
+ARRAY_BYTES = 1 << 20
+"""Smallest array whose memory `return_freed_memory` makes malloc return. With 64 KiB peaks are 1 % lower."""
+_M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def usable_memory(root: Path = ROOT) -> int:
@@ -28,6 +34,18 @@ def resident_memory() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def return_freed_memory() -> None:
+    """Makes malloc return freed arrays to the system at once, for training that allocates arrays in every step.
+
+    By default glibc keeps freed arrays of up to 32 MiB in its heap, where smaller ones that live longer fragment it:
+    see the dynamic threshold in the manual of mallopt(3). MXNet's CPU arrays come from malloc. Other C libraries are
+    left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, ARRAY_BYTES)
 
 
 def _container_limits(root: Path) -> Iterator[int]:

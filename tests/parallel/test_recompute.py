@@ -15,6 +15,7 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import initialize
+from mxtrain.parallel import executors
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.recompute import RecomputedSegment, scale_of, with_masks_as_inputs, with_masks_as_outputs
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Pipeline, Single
@@ -133,6 +134,14 @@ def segments_of(strategy):
 def test_the_last_segment_keeps_its_activations():
     kinds = segments_of(build(Single(recompute=3)))
     assert len(kinds) == 3 and [kind is RecomputedSegment for kind in kinds] == [True, True, False]
+
+
+@pytest.mark.parametrize("recompute, calls", [("off", 0), (3, 1)])
+def test_freed_activations_return_to_the_system(recompute, calls, monkeypatch):
+    called = []
+    monkeypatch.setattr(executors, "return_freed_memory", lambda: called.append(1))
+    build(Single(recompute=recompute))
+    assert len(called) == calls
 
 
 def test_layout_names_the_segments():
