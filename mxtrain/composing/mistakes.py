@@ -31,6 +31,8 @@ _MAX_ELSEWHERE = 3
 """Maximum number of options for other tasks that a message suggests; with more, the intended one is unclear."""
 _CLOSE = 0.75
 """Ratio of `difflib` from which two names differ by little more than a typing error."""
+_SAME = 0.9
+"""Ratio of `difflib` from which two long names differ by one letter."""
 
 
 class WrongOverrides(ConfigError):
@@ -251,8 +253,9 @@ def unknown_key(key: str, existing: Mapping[str, object], files: ConfigFiles, co
     elif not is_close and "." not in field:
         fields_elsewhere = [name for _, names in fields_of_options(group, files) for name in names]
         for name in difflib.get_close_matches(field, fields_elsewhere, n=1, cutoff=_CLOSE):
-            suggestions, is_near = [f"{group}.{name}"], True
             elsewhere = options_with(group, name, files, config)
+            if elsewhere:
+                suggestions, is_near = [f"{group}.{name}"], True
     near = f"{did_you_mean_any(suggestions) if is_near or not elsewhere else ''}{elsewhere}"
     allowed, location = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
     return f"there is no '{key}'.{near} {parent} takes: {allowed} ({location})."
@@ -289,20 +292,25 @@ def setting_for_flag(name: str) -> str:
 
 
 def nearest_settings(key: str, existing: Iterable[str]) -> List[str]:
-    """Returns up to three settings that were probably meant, best first: of the same parent, else of all groups."""
+    """Returns up to three settings that were probably meant, best first: of the same parent, else of all groups.
+
+    If the group of `key` exists, settings of other groups need the same name, but for one letter of a long one.
+    """
     existing = list(existing)
     parent, _, leaf = key.rpartition(".")
     if OTHER_NAMES.get(leaf) in existing:
         return [OTHER_NAMES[leaf]]
     inside = [path for path in existing if parent and path.startswith(parent + ".")]
     own_settings = [path for path in existing if key.startswith("hydra") or not path.startswith("hydra.")]
+    has_group = any(path.startswith(key.partition(".")[0] + ".") for path in existing)
     for paths in (inside, own_settings):
+        is_elsewhere = has_group and paths is own_settings
         by_leaf: Dict[str, List[str]] = {}
         for path in paths:
             by_leaf.setdefault(path.rpartition(".")[2].lower(), []).append(path)
-        near = difflib.get_close_matches(leaf.lower(), by_leaf, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(leaf.lower(), by_leaf, n=1, cutoff=_SAME if is_elsewhere else 0.6)
         # `difflib` finds no `batch_size` for `bs`: too few letters are equal.
-        near = near or [name for name in by_leaf if _abbreviates(leaf.lower(), name)]
+        near = near or [name for name in by_leaf if not is_elsewhere and _abbreviates(leaf.lower(), name)]
         matches = [path for name in near for path in by_leaf[name]]
         if matches:
             return sorted(matches, key=lambda path: -difflib.SequenceMatcher(None, key, path).ratio())[:3]

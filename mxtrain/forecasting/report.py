@@ -127,7 +127,7 @@ def compare(found: Sequence[Tuple[str, Forecasts]]) -> Tuple[Tuple[str, ...], Li
     for name, forecasts in found:
         inside = Coverage(level=high).of_forecasts(forecasts) - Coverage(level=low).of_forecasts(forecasts)
         scores = [metric.of_forecasts(forecasts) for metric in metrics.values()]
-        rows.append((name, *(float(f"{score:.4g}") for score in (*scores, inside))))
+        rows.append((name, *(float(f"{score:.6g}") for score in (*scores, inside))))
     return ("model", *metrics, f"within {low:g} to {high:g}"), rows
 
 

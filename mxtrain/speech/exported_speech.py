@@ -20,7 +20,7 @@ from mxtrain.speech.prefix_beam import prefix_beam_search
 from mxtrain.speech.resampling import resampled
 from mxtrain.speech.sound_checks import problem_of_length, problem_of_missing, problem_of_sound
 from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
-from mxtrain.speech.sound_formats import FORMATS, HEAD, MAX_CHANNELS, MAX_SECONDS, RATES
+from mxtrain.speech.sound_formats import MAX_CHANNELS, MAX_SECONDS, RATES, format_fault
 
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 
@@ -184,10 +184,9 @@ def _read(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
 
 def _decoded(content: bytes, name: str) -> Tuple[np.ndarray, int, int]:
     """Decodes other formats and codings with libsndfile; returns as `_read`."""
-    if not HEAD.match(content[:12]):
-        raise ValueError(
-            f"{name} is no recording that can be read: {FORMATS} are, and its first bytes are of none of these"
-        )
+    fault = format_fault(content[:12])
+    if fault:
+        raise ValueError(f"{name} {fault}")
     import soundfile
 
     try:

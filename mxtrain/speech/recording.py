@@ -19,7 +19,7 @@ from mxtrain.speech.sound_checks import CUT_AUDIO as CUT_AUDIO
 from mxtrain.speech.sound_checks import SILENT_AUDIO as SILENT_AUDIO
 from mxtrain.speech.sound_checks import SoundProblem, problem_of_length, problem_of_missing, problem_of_sound
 from mxtrain.speech.sound_formats import ENDINGS as ENDINGS
-from mxtrain.speech.sound_formats import FORMATS, HEAD, MAX_CHANNELS, MAX_SECONDS, RATES
+from mxtrain.speech.sound_formats import MAX_CHANNELS, MAX_SECONDS, RATES, format_fault
 
 
 class RecordingError(LoaderError):
@@ -119,16 +119,11 @@ def read_header(path: AnyPath) -> SoundHeader:
         raise RecordingError(f"is no recording that can be read: {error}", kind=UNREADABLE_AUDIO) from error
 
 
-def is_recording(head: bytes) -> bool:
-    """Returns True if a file begins as one of `FORMATS`; `head` has its first 12 bytes."""
-    return HEAD.match(head) is not None
-
-
 def _refuse_other_formats(file: BinaryIO) -> None:
-    """Raises a `RecordingError` if the file has none of `FORMATS`, before libsndfile parses it."""
-    if not is_recording(os.pread(file.fileno(), 12, 0)):
-        fact = f"is no recording that can be read: {FORMATS} are, and its first bytes are of none of these."
-        raise RecordingError(fact, kind=UNREADABLE_AUDIO)
+    """Raises a `RecordingError` if `format_fault` finds another format, before libsndfile parses it."""
+    fault = format_fault(os.pread(file.fileno(), 12, 0))
+    if fault:
+        raise RecordingError(f"{fault}.", kind=UNREADABLE_AUDIO)
 
 
 def _refuse_cut(file: BinaryIO) -> None:

@@ -17,9 +17,9 @@ from mxtrain.speech.clip_dataset import ClipSignature
 from mxtrain.speech.exported_clips import clip_inputs
 from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
 from mxtrain.speech.kinds import Frames, Spectrograms
-from mxtrain.speech.recording import is_recording, read_recording
+from mxtrain.speech.recording import read_recording
 from mxtrain.speech.signature import AudioSignature
-from mxtrain.speech.sound_formats import FORMATS
+from mxtrain.speech.sound_formats import format_fault
 
 if TYPE_CHECKING:
     from mxtrain.data.exported_folder import ExportedFolder
@@ -98,8 +98,9 @@ def _refuse_long(body: bytes) -> None:
     """Raises a `RequestError` if the body is no recording, or if it is too long to decode."""
     import soundfile
 
-    if not is_recording(body[:12]):
-        raise RequestError(400, f"the body is no recording that can be read: {FORMATS} are.")
+    fault = format_fault(body[:12])
+    if fault:
+        raise RequestError(400, f"the body {fault}.")
     try:
         info = soundfile.info(io.BytesIO(body))
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:

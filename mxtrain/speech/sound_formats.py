@@ -13,8 +13,25 @@ HEAD = re.compile(
     re.DOTALL,
 )
 """The first bytes of `FORMATS`."""
+CONVERTIBLE = re.compile(rb".{4}ftyp|\x1a\x45\xdf\xa3|\x30\x26\xb2\x75|#!AMR", re.DOTALL)
+"""The first bytes of M4A, WebM, WMA and AMR."""
 MAX_SECONDS = 3600.0
 """Maximum length of one utterance: longer ones exceed the memory limit of a sample."""
 RATES = (1000, 768_000)
 """Smallest and largest rate in Hz."""
 MAX_CHANNELS = 64
+
+
+def format_fault(head: bytes) -> str:
+    """Returns the end of a sentence on a file that has none of `FORMATS`; empty if it has one.
+
+    Args:
+        head: the first 12 bytes of the file.
+    """
+    if HEAD.match(head):
+        return ""
+    if CONVERTIBLE.match(head):
+        reason = "and this is M4A, WebM, WMA or AMR: convert it with `ffmpeg -i FILE FILE.flac`"
+    else:
+        reason = "and its first bytes are of none of these"
+    return f"is no recording that can be read: {FORMATS} are, {reason}"

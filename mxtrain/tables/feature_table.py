@@ -318,6 +318,11 @@ class NumericFeatureTable(FeatureTable):
     def target_names(self) -> Sequence[str]:
         return self.targets if self.targets is not None and len(self.targets) > 1 else ()
 
+    @property
+    def target_column(self) -> str:
+        """See `NamedTarget`."""
+        return "" if self.target_names else self.targets[0] if self.targets else self.target
+
     def class_names(self) -> Tuple[str, ...]:
         return ()
 

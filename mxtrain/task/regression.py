@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, 
 
 import pydantic
 
+from mxtrain.data.loading.number_targets import target_column_of
 from mxtrain.data.loading.samples import Source, TextPairs
 from mxtrain.data.number_rows import number_row
 from mxtrain.data.sample_weights import has_weights
@@ -298,7 +299,9 @@ class Regression(ChoosingTask):
     def build_report(self, description: RunParts, signature: Signature, source: Samples) -> Report:
         if not self.is_plain(signature):
             decode, layout = self.build_decode(description, signature), self.layout(signature)
-            return TargetsReport(decode, layout, self.has_intervals, has_weights(description.dataset))
+            dataset = description.dataset
+            column = target_column_of(dataset)
+            return TargetsReport(decode, layout, self.has_intervals, has_weights(dataset), column)
         return ScatterReport(self.build_decode(description, signature), signature, has_weights(description.dataset))
 
 

@@ -32,10 +32,13 @@ class TargetsReport(Report):
         layout: names and scales of the targets.
         has_intervals: True if predictions end with the bounds of intervals.
         weighted: True if the last target is the weight of each sample.
+        only_name: name of the target if there is one; empty: unknown.
     """
 
-    def __init__(self, decode: Decode, layout: TargetLayout, has_intervals: bool, weighted: bool) -> None:
-        self._decode, self._layout = decode, layout
+    def __init__(
+        self, decode: Decode, layout: TargetLayout, has_intervals: bool, weighted: bool, only_name: str = ""
+    ) -> None:
+        self._decode, self._layout, self._only_name = decode, layout, only_name
         self._has_intervals, self._weighted = has_intervals, weighted
         self._batches: List[Tuple[Any, ...]] = []
 
@@ -61,7 +64,7 @@ class TargetsReport(Report):
         for number, name in enumerate(self._layout.names):
             predicted_N, target_N = number_NTP[:, number, 0], target_NT[:, number]
             mean_N = np.full(len(target_N), self._layout.scales[number][0])
-            row: List[Any] = [name or "target", *errors_of(predicted_N, target_N, weights)]
+            row: List[Any] = [name or self._only_name or "target", *errors_of(predicted_N, target_N, weights)]
             row += [_rounded(r2_score(predicted_N, target_N, weights)), errors_of(mean_N, target_N, weights)[0]]
             if self._has_intervals:
                 low_N, high_N = number_NTP[:, number, -2], number_NTP[:, number, -1]

@@ -57,6 +57,8 @@ MISTAKES = [
     ("epochs=3", ["'trainer.max_epochs'"]),
     ("lr=0.1", ["'optimizer.lr'"]),
     ("batch_size=32", ["'dataset.batch_size'"]),
+    ("task=forecasting model.channels=8", ["there is no 'model.channels'. model takes: weights, "]),
+    ("dataset.max_epoch=3", ["Did you mean 'trainer.max_epochs'?"]),
     ("optimizer.learning_rate=1", ["'optimizer.lr'", "conf/optimizer/adam.yaml"]),
     ("optimizer.momentum=0.9", ["It belongs to optimizer=", "nag", "sgd"]),
     ("trainer.batch_size=3", ["'dataset.batch_size'"]),
@@ -176,7 +178,7 @@ MISTAKES = [
     ("++metric=[1]", ["metric"]),
     ("++trainer=5", ["trainer=5"]),
     ("explain trainer.mx", ["'trainer.max_epochs'", "'trainer.max_steps'"]),
-    ("explain nope", ["no group 'nope'"]),
+    ("explain qqqq", ["no group 'qqqq'"]),
     ("explain", ["explain takes one setting"]),
     ("eval", ["eval takes a run directory or a checkpoint"]),
     ("eval nowhere", ["nowhere"]),
@@ -224,7 +226,7 @@ ALIKE = (
     "logger=csv logger.csv.file_name=previous",
     "logger=csv logger.csv.file_name=timeline.json",
     "++trainer=5",
-    "explain nope",
+    "explain qqqq",
 )
 """Mistakes that are similar to others in the list, and are tested with `--zoo` only."""
 

@@ -79,6 +79,13 @@ REFUSED: Dict[str, Any] = {
     "slow": (lambda: saved(SOUND_S, rate=999), "has 999 samples a second and 1 channels"),
     "text": (lambda: b"no sound at all", "is no recording that can be read: WAV, RF64"),
     "nothing": (lambda: b"", "WAV, RF64"),
+    "M4A": (
+        lambda: b"\0\0\0\x1cftypM4A \0\0\2\0",
+        "is M4A, WebM, WMA or AMR: convert it with `ffmpeg -i FILE FILE.flac`",
+    ),
+    "WebM": (lambda: b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81\1\x42\xf7\x81", "convert it with `ffmpeg -i FILE FILE.flac`"),
+    "WMA": (lambda: b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\0\xaa", "convert it with `ffmpeg"),
+    "AMR": (lambda: b"#!AMR\n\x3c\x91\x17\x16\xbe\x66", "convert it with `ffmpeg"),
 }
 
 

@@ -178,6 +178,12 @@ def test_quantiles_keep_the_middle_output_and_add_distances(count: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_cycles_of_the_season_begin_at_the_first_step_to_predict() -> None:
+    """Also if the context is no multiple of the season."""
+    expected = [[1, 1, 0], [1, 0, 1], [1, -1, 0], [1, 0, -1]]
+    np.testing.assert_allclose(season_basis(3, 4, 4)[3:, [0, 1, 3]], expected, atol=1e-12)
+
+
 def test_a_season_of_one_step_has_no_cycles() -> None:
     assert season_basis(3, 2, 1).tolist() == [[1.0]] * 5
     assert season_basis(3, 2, 500).shape == (5, 1 + 2 * 32)

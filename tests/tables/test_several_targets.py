@@ -12,11 +12,19 @@ import pytest
 import sklearn.metrics as reference
 
 from mxtrain.cli import main
-from mxtrain.data.spec import open_splits
+from mxtrain.data.loading.number_targets import target_column_of
+from mxtrain.data.spec import BaseDataset, open_splits
+from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError, ConfigError, DamagedCheckpoint, DataError
+from mxtrain.metric.of_targets import TargetLayout
 from mxtrain.tables.feature_table import FeatureTable, NumericFeatureTable
 from mxtrain.task.regression import Regression
+from mxtrain.task.targets_report import TargetsReport
+from mxtrain.text.classification.text import NumberTexts
+from mxtrain.types import Batch
 from mxtrain.types.kinds import ClassSet, Number, RowClass
+from mxtrain.vision.classification.digit_angles import DigitAngles
+from mxtrain.vision.classification.image_table import NumberImages
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -174,6 +182,32 @@ def test_a_margin_alone_and_a_checkpoint_without_it(
     assert values["interval_width"] == pytest.approx(2 * margin, rel=1e-4)
     assert values["interval_coverage"] >= 0.9
     assert float(rows[0]["high"]) - float(rows[0]["predicted"]) == pytest.approx(margin, rel=1e-4)
+    assert [row["target"] for row in rows_of("run/eval/val/targets.csv")] == ["target"]
+
+
+@pytest.mark.parametrize(
+    "dataset, name",
+    [
+        (NumericFeatureTable(train="t.csv", target="price"), "price"),
+        (NumericFeatureTable(train="t.csv", targets=["rent"]), "rent"),
+        (NumericFeatureTable(train="t.csv", targets=["price", "rent"]), ""),
+        (NumberTexts(train="t.csv", label="stars"), "stars"),
+        (NumberTexts(train="t.csv", label=["taste", "price"]), ""),
+        (NumberImages(train="t.csv", label="age"), "age"),
+        (NumberImages(train="t.csv"), ""),
+        (DigitAngles(), ""),
+    ],
+    ids=lambda value: value or "none" if isinstance(value, str) else type(value).__name__,
+)
+def test_the_report_of_one_target_names_its_column(dataset: BaseDataset, name: str) -> None:
+    assert target_column_of(dataset) == name
+    target_NT = nd.array([[1.0], [2.0]])
+    batch = Batch((), (target_NT, target_NT), 2, index_B=np.arange(2))
+    layout = TargetLayout([""], [(0.0, 1.0)], [])
+    report = TargetsReport(lambda outputs, batch: outputs[0], layout, False, False, target_column_of(dataset))
+    report.update(batch, (target_NT.expand_dims(2),))
+    table, _ = report.artifacts("test")
+    assert table.rows[0][0] == (name or "target")
 
 
 def test_a_checkpoint_without_margins(caplog: Any) -> None:

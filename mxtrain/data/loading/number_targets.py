@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Protocol, Sequence, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,20 @@ class NumberTargets(Base):
         """See `BaseDataset.remark`: with the scale of the targets, and the errors of predicting their mean."""
         remarks = [super().remark(signature, splits), target_remark(signature, targets_of(splits.val))]
         return "; ".join(filter(None, remarks))
+
+
+@runtime_checkable
+class NamedTarget(Protocol):
+    """Dataset that knows the column of its only target."""
+
+    @property
+    def target_column(self) -> str:
+        """Returns the name of the column; empty if it was found by the data, or if there are several."""
+
+
+def target_column_of(dataset: BaseDataset) -> str:
+    """Returns the column of the only target of a dataset; empty if the dataset names none."""
+    return dataset.target_column if isinstance(dataset, NamedTarget) else ""
 
 
 def targets_of(samples: Samples) -> np.ndarray:

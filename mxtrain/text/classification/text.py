@@ -343,6 +343,11 @@ class NumberTexts(NumberTargets, Text):
     def target_names(self) -> Sequence[str]:
         return self.label if isinstance(self.label, list) else ()
 
+    @property
+    def target_column(self) -> str:
+        """See `NamedTarget`."""
+        return self.label if isinstance(self.label, str) else ""
+
 
 def _texts_in(columns: Sequence[str]) -> Sequence[str]:
     """Returns the one or two columns that hold the texts, by their usual names; empty if there are none."""

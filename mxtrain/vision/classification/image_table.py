@@ -295,6 +295,11 @@ class NumberImages(NumberTargets, ImageTable):
     def target_names(self) -> Sequence[str]:
         return self.label if isinstance(self.label, list) else ()
 
+    @property
+    def target_column(self) -> str:
+        """See `NamedTarget`."""
+        return self.label if isinstance(self.label, str) else ""
+
     def target_columns(self, path: str) -> TargetColumns:
         """See `ImageTable.target_columns`: columns of numbers."""
         return number_columns(path, self.label, self.decimal, self.other_columns)
