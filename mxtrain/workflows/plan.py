@@ -29,7 +29,7 @@ from mxtrain.runtime.cores import usable_cores
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.terminal.tables import rows_text
 from mxtrain.types import NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
-from mxtrain.workflows.output_file import OutputFile
+from mxtrain.workflows.output_file import OutputFile, open_output_file
 from mxtrain.workflows.result_table import ResultTable
 
 if TYPE_CHECKING:
@@ -118,8 +118,10 @@ class PlanResult(ResultTable):
         Raises:
             DataError: the file cannot be written.
         """
+        content = draw_scaling(self.curve)
         try:
-            replace_file(path, draw_scaling(self.curve))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
         except OSError as error:
             raise file_error(path, error, "written") from error
 
@@ -259,7 +261,8 @@ def plan_placements(
         if kept is None:
             keep(profile, num_devices, measured)
     if settings.out is not None:
-        _write(Path(settings.out), profile)
+        with open_output_file(settings.out) as file:
+            file.write(encode_json(profile.to_json(), indent=1).decode() + "\n")
     found = forecast_all(description, profile, words, settings, num_devices, precision, stores)
     if settings.figure is not None:
         found.draw(Path(settings.figure))
@@ -342,10 +345,3 @@ def _require_same(profile: PlacementProfile, configuration: str, path: str) -> N
             f"plan: profile={path} is of another configuration, or of another version of mxtrain: it was measured with "
             f"the overrides {shlex.join(profile.words) or '(none)'}. Type these, or leave profile out to measure again."
         )
-
-
-def _write(path: Path, profile: PlacementProfile) -> None:
-    try:
-        replace_file(path, encode_json(profile.to_json(), indent=1) + b"\n")
-    except OSError as error:
-        raise file_error(path, error, "written") from error

@@ -74,6 +74,13 @@ def test_numbers_of_workers_are_compared(profile: Path, tmp_path: Path, capsys: 
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_folders_of_outputs_are_made(profile: Path, tmp_path: Path) -> None:
+    out, figure = tmp_path / "profiles" / "copy.json", tmp_path / "figures" / "scaling.png"
+    mxtrain.plan(*WORDS, profile=profile, devices=1, out=out, figure=figure)
+    assert json.loads(out.read_text()) == json.loads(profile.read_text())
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
     """6 samples in 2 x 4 microbatches."""
     content = json.loads(profile.read_text())
