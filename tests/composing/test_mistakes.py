@@ -59,6 +59,8 @@ MISTAKES = [
     ("batch_size=32", ["'dataset.batch_size'"]),
     ("task=forecasting model.channels=8", ["there is no 'model.channels'. model takes: weights, "]),
     ("dataset.max_epoch=3", ["Did you mean 'trainer.max_epochs'?"]),
+    ("trainr.epoch=3", ["Did you mean 'trainer.max_epochs'?"]),
+    ("model.bs=3", ["there is no 'model.bs'. model takes: "]),
     ("optimizer.learning_rate=1", ["'optimizer.lr'", "conf/optimizer/adam.yaml"]),
     ("optimizer.momentum=0.9", ["It belongs to optimizer=", "nag", "sgd"]),
     ("trainer.batch_size=3", ["'dataset.batch_size'"]),

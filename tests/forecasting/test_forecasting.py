@@ -62,7 +62,7 @@ def test_a_run_is_evaluated_exported_and_served(table: Path, tmp_path: Path, cap
     folder = tmp_path / "run" / "eval" / "test"
     measured = json.loads((folder / "metrics.json").read_text())
     table_rows = (folder / "forecasters.csv").read_text().splitlines()
-    assert float(table_rows[1].split(",")[1]) == pytest.approx(measured["crps"], rel=1e-3)
+    assert float(table_rows[1].split(",")[1]) == pytest.approx(measured["crps"], rel=1e-5)
     assert (folder / "forecasts.png").stat().st_size > 1000
 
     assert run(["predict", str(tmp_path / "run"), "all"]) == 0

@@ -173,8 +173,10 @@ def test_a_margin_alone_and_a_checkpoint_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "rows.csv")
+    data = ("dataset.train=rows.csv", "dataset.target=price", "dataset.features=[a,b]", "dataset.batch_size=32")
     options = ("task=regression", "trainer.max_epochs=2", "task.interval=0.9", "hydra.run.dir=run", "loss=huber")
-    assert main([*options]) == 0
+    assert main([*options, *data]) == 0
     assert main(["eval", "run", "split=val"]) == 0
     values, rows = json.loads(Path("run/eval/val/metrics.json").read_text()), rows_of("run/eval/val/predictions.csv")
     score = np.sort([abs(float(row["true"]) - float(row["predicted"])) for row in rows])
@@ -182,7 +184,7 @@ def test_a_margin_alone_and_a_checkpoint_without_it(
     assert values["interval_width"] == pytest.approx(2 * margin, rel=1e-4)
     assert values["interval_coverage"] >= 0.9
     assert float(rows[0]["high"]) - float(rows[0]["predicted"]) == pytest.approx(margin, rel=1e-4)
-    assert [row["target"] for row in rows_of("run/eval/val/targets.csv")] == ["target"]
+    assert [row["target"] for row in rows_of("run/eval/val/targets.csv")] == ["price"]
 
 
 @pytest.mark.parametrize(
