@@ -1,10 +1,12 @@
-"""Damaged tables with any number of classes in a row, of images, texts and features; and with a number to predict, of
-images and texts."""
+"""Damaged tables with any number of classes in a row, of images, texts and features; records of images with any number
+of classes; and tables with a number to predict, of images and texts."""
 
 from __future__ import annotations
 
+import io
+import struct
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, Sequence
 
 from damage import Case, damage_file, kind, piped, read_splits
 from PIL import Image
@@ -12,11 +14,15 @@ from PIL import Image
 from mxtrain.tables.feature_table import FeatureTable
 from mxtrain.text.classification.text import Text
 from mxtrain.types.kinds import ClassSet, Number
+from mxtrain.vision.classification.image_record import ImageRecord
 from mxtrain.vision.classification.image_table import ImageTable
+from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.record_writer import RecordWriter, pack_record
 
 IMAGES, TEXTS, FEATURES = "table of images", "texts with several classes", "table with several classes"
 ALL = (IMAGES, TEXTS, FEATURES)
 NUMBERED_IMAGES, NUMBERED_TEXTS = "table of images with numbers", "texts with numbers"
+VECTORS, INDICES = "RecordIO with vectors of classes", "RecordIO with lists of classes"
 NUMBERED = (NUMBERED_IMAGES, NUMBERED_TEXTS)
 FILES = tuple((name, "train.csv") for name in (*ALL, *NUMBERED))
 
@@ -45,6 +51,17 @@ CASES: List[Case] = [
     Case(IMAGES, "an image is missing", "train.csv, line 5 names 'none.png', and there is no file"),
     Case(IMAGES, "an image is listed twice", "train.csv, line 5 names '"),
     Case(IMAGES, "an image is cut off", "3.png' cannot be read as an image", 1),
+    *(Case(name, "the .rec file is cut off", "train.rec' is truncated: ") for name in (VECTORS, INDICES)),
+    *(Case(name, "a label says it has 2^31 numbers", "Record 2 of ... too few for its") for name in (VECTORS, INDICES)),
+    Case(VECTORS, "a number is NaN", "Record 2 of ... has nan in its vector of classes; allowed are 0 and 1."),
+    Case(VECTORS, "a number is -1", "Record 2 of ... has -1 in its vector of classes; allowed are 0 and 1."),
+    Case(VECTORS, "a number is 0.5", "Record 2 of ... has 0.5 in its vector of classes; allowed are 0 and 1."),
+    Case(VECTORS, "a number is 3e9", "Record 2 of ... has 3e+09 in its vector of classes; allowed are 0 and 1."),
+    Case(VECTORS, "a label is longer", "Record 2 of ... has 4 numbers; a vector of 3 classes has 3."),
+    Case(INDICES, "a number is NaN", "Record 2 of ... has the class index nan; allowed are whole numbers from 0 to 3."),
+    Case(INDICES, "a number is -1", "Record 2 of ... has the class index -1; allowed are whole numbers from 0 to 3."),
+    Case(INDICES, "a number is 0.5", "Record 2 of ... has the class index 0.5; allowed are whole numbers from 0 to 3."),
+    Case(INDICES, "a number is 3e9", "Record 2 of ... has the class index 3e+09; allowed are whole numbers from 0 to"),
 ]
 
 
@@ -91,6 +108,52 @@ def _numbered_texts(folder: Path) -> Callable[[], None]:
     rows = [f"caf\u00e9 {number},{number}\n" for number in range(16)]
     (folder / "train.csv").write_text("sentence,value\n" + "".join(rows), encoding="utf-8")
     return read_splits(Text(train=str(folder / "train.csv"), label="value").for_run(Number))
+
+
+SETS = {VECTORS: ([0, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 0]), INDICES: ([0, 1], [2, 0, 1], [1, 3], [3])}
+
+
+def write_sets(folder: Path, labels: Sequence[Sequence[float]]) -> None:
+    with RecordWriter(folder / "train.rec") as writer:
+        for number, label in enumerate(labels):
+            content = io.BytesIO()
+            Image.new("RGB", (8, 8), (9 * number, 0, 0)).save(content, "PNG")
+            writer.write(pack_record(number, label, content.getvalue()))
+
+
+def _class_set_records(name: str) -> None:
+    def write(folder: Path) -> Callable[[], None]:
+        write_sets(folder, SETS[name] * 3)
+        return read_splits(ImageRecord(root=str(folder), prefix="", image_size=[8, 8]).for_run(ClassSet))
+
+    kind(name)(write)
+
+    @damage_file((name, "train.rec"), called="the .rec file is cut off")
+    def cut(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[:-40])
+
+    @damage_file((name, "train.rec"), called="a label says it has 2^31 numbers")
+    def lengthen(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        struct.pack_into("<I", content, int(RecordFile(path).offset_N[2]) + 8, 1 << 31)
+        path.write_bytes(content)
+
+    def relabel(called: str, label: Sequence[float]) -> None:
+        def spoil(path: Path) -> None:
+            path.unlink()
+            path.with_suffix(".idx").unlink()
+            write_sets(path.parent, [*SETS[name][:2], label, *SETS[name] * 2])
+
+        damage_file((name, "train.rec"), called=called)(spoil)
+
+    for text in ("NaN", "-1", "0.5", "3e9"):
+        relabel(f"a number is {text}", [*SETS[name][2][:-1], float(text)])
+    if name == VECTORS:
+        relabel("a label is longer", [0, 0, 0, 0])
+
+
+for _name in SETS:
+    _class_set_records(_name)
 
 
 @damage_file(*FILES, called="it is in Latin-1")

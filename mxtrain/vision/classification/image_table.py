@@ -14,6 +14,7 @@ from typing import (
     Literal,
     Mapping,
     Optional,
+    Protocol,
     Sequence,
     Tuple,
     Type,
@@ -305,17 +306,25 @@ class NumberImages(NumberTargets, ImageTable):
         return number_columns(path, self.label, self.decimal, self.other_columns)
 
 
+class HasTargets(Protocol):
+    """Targets (N, ...) and weights (N,) of files or records, by number; None = all count equally."""
+
+    target_N: np.ndarray
+    weight_N: Optional[np.ndarray]
+
+
 class TargetImages(DecodedSource):
-    """Source of image files with a target each. The label of an image, or of a slice, is the number of its file."""
+    """Source of images with a target each. The label of an image, or of a slice, is the number of its file or
+    record."""
 
     def __init__(
-        self, encoded: EncodedImages, files: TargetFiles, decoding: Decoding, crop_scale: Sequence[float] = (1.0, 1.0)
+        self, encoded: EncodedImages, files: HasTargets, decoding: Decoding, crop_scale: Sequence[float] = (1.0, 1.0)
     ) -> None:
         """Stores the settings; no image is read yet.
 
         Args:
             encoded: the files, or the slices of their volumes.
-            files: the files, with their targets.
+            files: the files or records, with their targets.
             decoding, crop_scale: see `DecodedSource`.
         """
         super().__init__(encoded, decoding, crop_scale=crop_scale)

@@ -22,7 +22,7 @@ from mxtrain.vision.detection.box_faults import NORMALIZED_TOLERANCE, TOLERANCE,
 from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.vision.detection.list_file import ListedBoxes, read_list, read_records
-from mxtrain.vision.images.record_file import first_label_length
+from mxtrain.vision.images.record_file import first_labels, hold_boxes
 
 _LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
 _MIN_LABEL = 2
@@ -143,8 +143,9 @@ def _numbered_names(listed: Mapping[str, ListedBoxes]) -> List[str]:
 
 
 def _has_boxes(files: FileTree, name: str) -> bool:
-    """Returns True if the first label of a list or of a .rec file has a header and objects, not a single class."""
+    """Returns True if the first label of a list, or one of the first of a .rec file, has a header and objects, not
+    classes."""
     if name.endswith(".rec"):
-        return first_label_length(files.root / name) >= _MIN_LABEL
+        return hold_boxes(first_labels(files.root / name))
     lines = files.lines(name, 1)
     return bool(lines) and lines[0].count("\t") > _MIN_LABEL

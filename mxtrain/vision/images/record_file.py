@@ -36,6 +36,10 @@ _MAX_CLASSES = 1 << 20
 outputs."""
 _MIN_BOX_NUMBERS = 7
 """Number of numbers of a label with one box: two lengths, class, and four edges."""
+_BOX_NUMBERS = 5
+"""Fewest numbers of a box: class, and four edges."""
+_NUM_RECOGNISED = 16
+"""Number of records whose labels `data guess` reads."""
 
 
 class RecordFile:
@@ -297,11 +301,11 @@ class RecordFile:
             fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
             faces = f"dataset=face_record dataset.root={self.path.parent}"
             # insightface's header and identity records have two labels; boxes have at least seven.
-            remedy = f"insightface's files of faces have such records: type {faces}."
+            several = "For several classes an image type task=multi_label"
+            remedy = f"{several}. insightface's files of faces have such records: type {faces}."
             if flag >= _MIN_BOX_NUMBERS:
-                remedy = (
-                    f"For boxes in records type task=detection dataset=image_list; for insightface's faces {faces}."
-                )
+                boxes = "For boxes in records type task=detection dataset=image_list"
+                remedy = f"{boxes}; for insightface's faces {faces}. {several}."
             raise LoaderError(fact, remedy, LABEL_RANGE)
         if flag == 1:
             # A label array with one element, which follows the header.
@@ -322,13 +326,42 @@ def _label_numbers(content: bytes, image_begin: int) -> np.ndarray:
     return np.frombuffer(content[HEADER.size : image_begin], "<f4").astype(np.float64) if flag else np.array([value])
 
 
-def first_label_length(path: Path) -> int:
-    """Returns how many numbers the label of the first record has, 1 for a single class; 0 if it is no record."""
+def first_labels(path: Path) -> List[np.ndarray]:
+    """Returns the numbers of the labels of the first records; none if the file does not begin with a record."""
+    labels: List[np.ndarray] = []
     try:
         with open_regular(path) as (file, _):
-            head = file.read(12)
+            position = 0
+            while len(labels) < _NUM_RECOGNISED:
+                file.seek(position)
+                head = file.read(FRAME.size + HEADER.size)
+                if len(head) < FRAME.size + HEADER.size or head[:4] != MAGIC:
+                    break
+                kind, length = split_word(FRAME.unpack_from(head)[1])
+                content, num_labels = head[FRAME.size :], int.from_bytes(head[8:12], "little")
+                if kind == WHOLE and HEADER.size + 4 * num_labels <= length:
+                    labels.append(_label_numbers(content + file.read(4 * num_labels), HEADER.size + 4 * num_labels))
+                position += part_size(length)
     except DataError:
-        return 0
-    num_labels = int.from_bytes(head[8:], "little")
-    # A header with 0 labels contains the only one itself.
-    return max(1, num_labels) if head[:4] == MAGIC and len(head) == 12 else 0
+        return []
+    return labels
+
+
+def may_be_vector(numbers: np.ndarray) -> bool:
+    """Returns True if a label has 0 or 1 for each of several classes."""
+    return len(numbers) > 1 and bool(((numbers == 0) | (numbers == 1)).all())
+
+
+def may_be_indices(numbers: np.ndarray) -> bool:
+    """Returns True if a label lists indices of classes."""
+    is_index = (numbers >= 0) & (numbers == np.floor(numbers)) & np.isfinite(numbers)
+    return bool(is_index.all()) and len(np.unique(numbers)) == len(numbers)
+
+
+def hold_boxes(labels: Sequence[np.ndarray]) -> bool:
+    """Returns True if some labels have boxes, or if all have the header of boxes alone, which begins with its
+    length and that of a box."""
+    several = [numbers for numbers in labels if len(numbers) > 1]
+    is_header = all(numbers[0] == len(numbers) and numbers[1] >= _BOX_NUMBERS for numbers in several)
+    is_classes = all(may_be_vector(numbers) or may_be_indices(numbers) for numbers in several)
+    return bool(several) and (is_header or not is_classes)
