@@ -139,7 +139,7 @@ def test_empty_list_is_asked_for_where_lists_have_one_index(tmp_path: Path, capl
         (LISTS, [1, float("inf")], "has the class index inf; allowed are whole numbers from 0 to 2."),
         (LISTS, [1, 0.5], "has the class index 0.5; allowed are whole numbers from 0 to 2."),
         (LISTS, [1, 16384], "has the class index 16384; allowed are whole numbers from 0 to 2."),
-        (LISTS, [2, 2], "names the class index 2 twice. For vectors of 0 and 1 type dataset.label_form=vector."),
+        (LISTS, [1, 2, 2], "names the class index 2 twice. For vectors of 0 and 1 type dataset.label_form=vector."),
         (LISTS, [0, 0], "has a vector of 0 and 1, and Record 0 of '{path}' (byte 0) a list of class indices, 0 2."),
     ],
 )
@@ -195,6 +195,10 @@ def test_first_class_without_an_image_is_said(tmp_path: Path, caplog: pytest.Log
     write_records(tmp_path, [[1, 2], [3], [2, 1], [3, 1]])
     records_of(tmp_path).open()
     assert "the smallest label is 1, and classes count from 0: class 0 has no image." in caplog.text
+    caplog.clear()
+    write_records(tmp_path, [[0, 1, 1], [0, 0, 1]] * 2)  # a class of a vector has a place of its own
+    records_of(tmp_path).open()
+    assert "has no image" not in caplog.text
 
 
 def test_tasks_of_one_class_name_the_task_to_type(tmp_path: Path) -> None:
