@@ -47,6 +47,7 @@ from mxtrain.text.token_classification.tagged_rows import (
     read_tagged_rows,
     tag_columns,
 )
+from mxtrain.text.token_classification.tags import EQUIVALENTS
 from mxtrain.types import FilesInRoot, OpenFraction, PathText
 from mxtrain.types.kinds import Gives
 
@@ -59,6 +60,8 @@ _LIKE_ENTITY = re.compile(r"[bi][-_].+|[BI]_.+|.+[-_][BIbi]")
 """Tags of entities in unsupported notations: b-per, B_PER, PER-B."""
 _TAG = re.compile(r"O|[BIESLUM]-[\w:-]+|[A-Z]{1,5}[$]?")
 """Tag of an entity or of a part of speech, by which `data guess` recognises the files."""
+MIN_ROWS = 3
+"""Smallest number of lines by which a file to predict for is recognised as one with columns."""
 COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
 """Extensions of files to predict for with one word per line; in other files, each line is a sentence."""
 
@@ -243,7 +246,8 @@ class Conll(TextDataset):
         """Opens the sentences of files, one per line with white space between words, in columns, or as rows of JSON
         lines and Parquet; a source location is `file:line`."""
         words, locations = TaggedWords(), []
-        for name, file_words in read_each(names, self._read_words, skip_unreadable, unreadable):
+        read = partial(self._read_words, class_names=signature.class_names)
+        for name, file_words in read_each(names, read, skip_unreadable, unreadable):
             words.sentences += file_words.sentences
             locations += [f"{name}:{lines[0]}" for lines in file_words.lines]
         return TaggedSentences(words, signature.class_names), locations
@@ -253,7 +257,7 @@ class Conll(TextDataset):
         sentences = [split_words(line) for line in lines_from(value)]
         return TaggedSentences(TaggedWords(sentences), signature.class_names)
 
-    def _read_words(self, name: str) -> TaggedWords:
+    def _read_words(self, name: str, class_names: Sequence[str]) -> TaggedWords:
         if has_rows(name):
             words = read_tagged_rows(name, ListColumns(self.word, None))
         elif name.endswith(COLUMNS):
@@ -265,9 +269,24 @@ class Conll(TextDataset):
                 if row:
                     words.sentences.append(row)
                     words.lines.append([number])
+            _refuse_columns(name, words.sentences, class_names)
         if not len(words):
             raise DataError(f"{name}: there are no words.")
         return words
+
+
+def _refuse_columns(name: str, lines: Sequence[Sequence[str]], class_names: Sequence[str]) -> None:
+    """Raises a `DataError` if lines with a sentence each seem to be words with tags in columns."""
+    if len(lines) < MIN_ROWS or len({len(row) for row in lines}) > 1 or len(lines[0]) < 2:
+        return
+    tags = (row[-1] for row in lines)
+    # The file may have the letters of BMES or BILOU, and the classes those of BIOES.
+    if all(tag in class_names or EQUIVALENTS.get(tag[:1], tag[:1]) + tag[1:] in class_names for tag in tags):
+        raise DataError(
+            f"{name}: each line ends with a tag, such as '{lines[0][-1]:.40}', so it seems to hold a word per line in "
+            f"columns. Call it {Path(name).with_suffix('.conll').name} to tag its words. In files with other "
+            "extensions, each line is a sentence."
+        )
 
 
 def _missing(name: str, path: Path) -> str:

@@ -208,6 +208,30 @@ def test_only_spaces_and_tabs_divide_columns(write_dataset: Any, space: str, tmp
     assert source.words.sentences == [["a", f"1{space}000", "b"]] and places == [f"{tmp_path}/new.txt:1"]
 
 
+@pytest.mark.parametrize(
+    "text, is_refused",
+    [
+        ("a O\nb M-X\n\na O\n", True),
+        ("a NN O\nb NN I-X\nb NN B-X\n", True),
+        ("a O\nb B-X\n", False),
+        ("a O\nb O\na b O\n", False),
+        ("a O\nb O\nb a\n", False),
+        ("O\nO\nO\n", False),
+        ("a O\nb O\nb NO\n", False),
+    ],
+)
+def test_columns_are_not_tagged_as_sentences(text: str, is_refused: bool, write_dataset: Any, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(text)
+    signature = type("", (), {"class_names": ["O", "B-X", "I-X"]})()
+    dataset = write_dataset("a O\n\nb O\n")
+    if not is_refused:
+        source, _ = dataset.open_inputs([str(tmp_path / "test.txt")], signature, False, {})
+        assert source.words.sentences == [line.split() for line in text.splitlines()]
+        return
+    with pytest.raises(DataError, match="each line ends with a tag, such as 'O'.* Call it test.conll"):
+        dataset.open_inputs([str(tmp_path / "test.txt")], signature, False, {})
+
+
 CONLLU = (
     "# text = va al parque\n1\tva\tva\tVERB\t_\t_\t0\tdep\t_\t_\n2-3\tal\t_\t_\t_\t_\t_\t_\t_\t_\n"
     "2\ta\ta\tADP\t_\t_\t0\tdep\t_\t_\n3\tel\tel\tDET\t_\t_\t0\tdep\t_\t_\n"
