@@ -11,7 +11,7 @@ from running import Process, checkpoints, rows, status, steps, verify
 
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore import joined_store
+from mxtrain.kvstore import joined_store, times
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.spec import has_horovod
@@ -188,7 +188,7 @@ def test_waiting_within_a_forward_pass_is_not_counted_as_computing(monkeypatch: 
     monkeypatch.setattr(joined_store, "time", Slow.clock)
     store = Slow(World(0, 2))
     gradient = nd.ones((3,), ctx=mx.cpu(0))
-    store.begin_step(joined_store.FIRST_STEP, 4)
+    store.begin_step(times.FIRST_STEP, 4)
     Slow.clock.now += 1
     store.gather(gradient)
     Slow.clock.now += 2

@@ -5,6 +5,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.store import Store
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -106,7 +107,7 @@ def test_clipping_by_global_norm_equals_gluon():
 
 def test_dropout_is_a_function_of_seed_and_step():
     made = strategy(1, dropout=0.5)
-    step = TrainingStep(made, None, None, None, None, random_seed=7)
+    step = TrainingStep(made, Store(), None, None, None, random_seed=7)
 
     def gradient_of(number):
         step.seed_random(number)
