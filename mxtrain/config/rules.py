@@ -313,6 +313,13 @@ def check_store_workers(description: Description) -> None:
             raise ConfigError(
                 f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
             )
+        for name, default in (("standby", False), ("memory_steps", None)):
+            given = getattr(cluster, name)
+            if given != default:
+                raise ConfigError(
+                    f"cluster.{name}={str(given).lower()}: this kvstore stays within one process, which nothing "
+                    "restarts. Leave it out, or type kvstore=dist_sync."
+                )
         return
     if store.van is None and cluster.servers != "auto":
         raise ConfigError(

@@ -90,3 +90,10 @@ def test_options_are_named_by_their_file(tmp_path: Path) -> None:
         assert Hasty().setting == "kvstore=hasty"
     finally:
         options.remember_folders([])
+
+
+@pytest.mark.parametrize("setting", ["cluster.standby=true", "cluster.memory_steps=5"])
+def test_settings_of_restarts_need_a_supervised_store(setting: str, describe_run: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{setting}: this kvstore stays within one process"):
+        describe_run(setting)
+    describe_run(setting, "kvstore=dist_sync")
