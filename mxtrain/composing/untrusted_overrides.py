@@ -26,6 +26,7 @@ def require_trusted_overrides(
     path: str,
     command: str,
     config_dirs: Sequence[str],
+    remedy: str = REMEDY,
 ) -> None:
     """Rejects overrides that would run code of their author, or write outside of the run directory.
 
@@ -39,38 +40,39 @@ def require_trusted_overrides(
         path: path of the file, for messages.
         command: command that reads it.
         config_dirs: folders that the user has typed (`--config-dir`).
+        remedy: sentence about what to do, without its full stop.
 
     Raises:
         ConfigError: some are not trusted; the message lists all of them. Nothing was imported or looked up.
     """
     every = list(dict.fromkeys([*overrides, *alternatives]))
     # A list of forbidden spellings missed 9 of 24 forms, so only what looks like a plain setting is parsed at all.
-    refuse_overrides([word for word in every if not _is_plain(word)], path)
+    refuse_overrides([word for word in every if not _is_plain(word)], path, remedy)
     try:
         parsed = composer.parse(every)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     groups = composer.groups()
     # Judged after parsing by Hydra itself: a parser of our own could read an override in another way.
-    refuse_overrides([one.input_line for one in parsed if _leaves_groups(one, groups)], path)
+    refuse_overrides([one.input_line for one in parsed if _leaves_groups(one, groups)], path, remedy)
     for override in parsed:  # values of ranges need not be composed: they add nothing else to mxtrain's own files
-        require_trusted(_as_config(override), path, command, [], config_dirs, REMEDY)
+        require_trusted(_as_config(override), path, command, [], config_dirs, remedy)
     try:
         config = composer.compose(
             overrides
         ).config  # no override holds an interpolation: all are those of trusted files
     except ConfigError as error:
         raise ConfigError(f"{path} cannot be composed here: {error}") from None
-    require_trusted(config, path, command, [], config_dirs, REMEDY)
+    require_trusted(config, path, command, [], config_dirs, remedy)
 
 
-def refuse_overrides(overrides: Sequence[str], path: str) -> None:
+def refuse_overrides(overrides: Sequence[str], path: str, remedy: str = REMEDY) -> None:
     """Raises a `ConfigError` that lists these words of a file, if there are any."""
     if overrides:
         lines = "\n".join(f"  {printable_line(word, MAX_SHOWN)}" for word in overrides)
         raise ConfigError(
             f"{path} contains overrides that can run code or write files outside of the run directory:\n{lines}\n"
-            f"{REMEDY}."
+            f"{remedy}."
         )
 
 

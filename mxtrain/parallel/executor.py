@@ -107,8 +107,11 @@ class Pipelined:
             for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
                 for lane, action in zip(lanes, actions):
                     if action is not None:
-                        begin = lane.forward if action.kind == FORWARD else lane.backward
-                        begin(action.stage, action.microbatch)
+                        segments = self.segments_of[action.stage]
+                        is_forward = action.kind == FORWARD
+                        begin = lane.forward if is_forward else lane.backward
+                        for index in segments if is_forward else reversed(segments):
+                            begin(index, action.microbatch)
             # After all backward passes of a part, since these passes write the moving statistics on CPUs.
             for dependency in self._dependencies[: len(lanes)]:
                 dependency()
@@ -153,19 +156,14 @@ class Lane:
         self.sums: List[nd.NDArray] = []
         self.states: Dict[int, List[nd.NDArray]] = {}
 
-    def forward(self, number: int, m: int) -> None:
-        """Queues the forward pass of a microbatch through a stage."""
-        for index in self._pipeline.segments_of[number]:
-            segment = self._pipeline.segments[index]
-            if isinstance(segment, RecomputedSegment):
-                inputs = self._tapes[m].bring(segment.inputs, self._devices[number])
-                outputs, self._masks[m, index] = segment.forward(self._replica, inputs)
-                self._tapes[m].leave(segment.outputs, outputs)
-            else:
-                self._record(index, segment, m)
-
-    def _record(self, index: int, segment: Stage, m: int) -> None:
-        """Queues the forward pass through a segment whose activations are kept; through the loss if it is the last."""
+    def forward(self, index: int, m: int) -> None:
+        """Queues the forward pass of a microbatch through a segment; through the loss, too, if it is the last."""
+        segment = self._pipeline.segments[index]
+        if isinstance(segment, RecomputedSegment):
+            inputs = self._tapes[m].bring(segment.inputs, self._devices[segment.number])
+            outputs, self._masks[m, index] = segment.forward(self._replica, inputs)
+            self._tapes[m].leave(segment.outputs, outputs)
+            return
         objective, device = self._pipeline.objective, self._devices[segment.number]
         tape, batch = self._tapes[m], self._microbatches[m]
         is_last = index == len(self._pipeline.segments) - 1
@@ -199,24 +197,22 @@ class Lane:
         self.states[m] = [array.detach() for array in outputs[-count:]]
         return outputs[:-count]
 
-    def backward(self, number: int, m: int) -> None:
-        """Queues the backward pass of a microbatch through a stage."""
-        tape = self._tapes[m]
-        for index in reversed(self._pipeline.segments_of[number]):
-            segment = self._pipeline.segments[index]
-            if m in self._losses:
-                loss_B = self._losses.pop(m)
-                size = self._microbatches[m].size
-                # Head gradients are scale / global batch, so sums over any division of the batch are the gradient of
-                # the mean.
-                loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
-            elif isinstance(segment, RecomputedSegment):
-                self._recompute(index, segment, m)
-            else:
-                outputs, heads = tape.heads(segment.outputs)
-                if outputs:
-                    autograd.backward(outputs, heads)
-            tape.keep_input_gradients(index)
+    def backward(self, index: int, m: int) -> None:
+        """Queues the backward pass of a microbatch through a segment."""
+        tape, segment = self._tapes[m], self._pipeline.segments[index]
+        if m in self._losses:
+            loss_B = self._losses.pop(m)
+            size = self._microbatches[m].size
+            # Head gradients are scale / global batch, so sums over any division of the batch are the gradient of the
+            # mean.
+            loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
+        elif isinstance(segment, RecomputedSegment):
+            self._recompute(index, segment, m)
+        else:
+            outputs, heads = tape.heads(segment.outputs)
+            if outputs:
+                autograd.backward(outputs, heads)
+        tape.keep_input_gradients(index)
 
     def _recompute(self, index: int, segment: RecomputedSegment, m: int) -> None:
         """Queues a recorded forward pass through a segment, and its backward pass."""

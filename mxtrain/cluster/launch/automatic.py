@@ -11,6 +11,7 @@ from mxtrain.checkpoint.store import CHECKPOINTS, CheckpointStore
 from mxtrain.cluster.member import find_member
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.environment import compose_and_check
+from mxtrain.composing.untrusted_overrides import require_trusted_overrides
 from mxtrain.config.options import option_classes
 from mxtrain.config.override_text import key_of, written
 from mxtrain.errors import ConfigError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 SETTING = "parallel=auto"
+REMEDY = "Name the placement of the run instead, e.g. parallel=data"
 
 
 def with_placement(
@@ -44,7 +46,8 @@ def with_placement(
         config_dirs: the user's own folders of configuration.
 
     Raises:
-        ConfigError: there are several runs (folds) or processes, or no placement fits.
+        ConfigError: there are several runs (folds) or processes, or no placement fits; or the recorded placement would
+            run code of its author.
         DataError: the data cannot be read.
     """
     description.trainer.require_one_run(SETTING)
@@ -63,6 +66,7 @@ def with_placement(
     checkpoint = find_checkpoint(keep.resume, store, description.config)
     if checkpoint is not None:
         words = words_of(checkpoint.state["run"]["description"]["parallel"])
+        require_trusted_overrides(composer, words, [], str(checkpoint.path), "train", config_dirs, REMEDY)
         print(f"{SETTING}: {' '.join(words)}, as chosen when the run began", flush=True)
     else:
         words = _choose(description, overrides, config_dirs)

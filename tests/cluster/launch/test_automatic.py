@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import List
 
 import pytest
@@ -98,3 +99,16 @@ def test_recorded_settings_compose_again() -> None:
 def test_classes_of_no_option_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"placed by package\.Own, which is no option"):
         words_of({"_target_": "package.Own"})
+
+
+def test_a_recorded_placement_names_no_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorded = {"_target_": "mxtrain.parallel.spec.Data", "devices._target_": "collections.OrderedDict"}
+    state = {"run": {"description": {"parallel": recorded}}}
+    checkpoint = SimpleNamespace(path=tmp_path / "step_3", state=state)
+    monkeypatch.setattr(automatic, "find_checkpoint", lambda *_: checkpoint)
+    assert main(["parallel=auto", *SMALL, f"hydra.run.dir={tmp_path / 'run'}"]) == 2
+    message = capfd.readouterr().err
+    assert "step_3" in message and "collections.OrderedDict" in message
+    assert "Name the placement of the run instead, e.g. parallel=data." in message
