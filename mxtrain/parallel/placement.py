@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from typing import Iterator, List, Sequence
 
 MICROBATCHES = (1, 2, 4, 8)
@@ -97,17 +98,18 @@ def enumerate_placements(
 
     Several workers have no gradient accumulation, which saves memory that each of them has less need of.
     """
-    for precision in precisions:
-        for count in workers:
-            for store in stores if count > 1 else ("local",):
-                for compression in compressions if count > 1 else ("none",):
-                    for replicas in powers_to(num_devices):
-                        for stages in powers_to(num_devices // replicas):
-                            for microbatches in MICROBATCHES if stages > 1 else (1,):
-                                for parts in accumulations if count == 1 else (1,):
-                                    yield Placement(
-                                        replicas, stages, microbatches, parts, count, store, compression, precision
-                                    )
+    for precision, count in itertools.product(precisions, workers):
+        inner = list(_enumerate_within_worker(num_devices, accumulations if count == 1 else (1,)))
+        exchanges = itertools.product(stores, compressions) if count > 1 else [("local", "none")]
+        for (store, compression), one in itertools.product(exchanges, inner):
+            yield replace(one, workers=count, store=store, compression=compression, precision=precision)
+
+
+def _enumerate_within_worker(num_devices: int, accumulations: Sequence[int]) -> Iterator[Placement]:
+    for replicas in powers_to(num_devices):
+        for stages in powers_to(num_devices // replicas):
+            for microbatches, parts in itertools.product(MICROBATCHES if stages > 1 else (1,), accumulations):
+                yield Placement(replicas, stages, microbatches, parts)
 
 
 def replaces_placement(word: str) -> bool:
