@@ -76,6 +76,8 @@ def test_the_folder_ends_with_its_context(tmp_path: Path, monkeypatch: pytest.Mo
     with memory_folder() as problem:
         folder = Path(os.environ[MEMORY])
         assert problem == "" and is_kept_in_memory() and folder.parent == tmp_path
+        # A later run removes the folders of this name that nobody holds, also those of other versions.
+        assert folder.name.startswith("mxtrain-state-")
         assert folder.stat().st_mode & 0o077 == 0
         memory = build_memory_state()
         assert memory is not None

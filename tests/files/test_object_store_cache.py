@@ -143,11 +143,14 @@ def test_the_cache_is_not_listed_for_each_copy(stored, tmp_path: Path, monkeypat
     assert len(counts) == 2
 
 
-def test_a_truncated_block_is_read_again(stored, cache: ContentCache) -> None:
+@pytest.mark.parametrize(
+    "damaged", [lambda content: content[:-1], lambda content: b"x" + content], ids=["short", "long"]
+)
+def test_a_block_of_another_size_is_read_again(stored, cache: ContentCache, damaged: Callable[[bytes], bytes]) -> None:
     source, one = stored
     ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES)
     (path,) = cache.folder.glob("*/*-3")
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(damaged(path.read_bytes()))
     assert ObjectReader(one, cache).read(10, 3 * BLOCK_BYTES) == CONTENT[3 * BLOCK_BYTES :][:10]
     assert len(source.requests) == 2
 

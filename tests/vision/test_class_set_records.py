@@ -21,6 +21,7 @@ from mxtrain.data.recognition import FileTree, best_first, recognise_all
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.types.kinds import ClassIndex, ClassSet
 from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.images.record_file import may_be_vector
 
 pytestmark = pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")  # of MXNet's writer
 
@@ -255,3 +256,8 @@ def test_guess_tells_records_apart(tmp_path: Path, labels: Any, expected: List[s
 def test_guess_of_damaged_records_has_no_answer(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "train.rec").write_bytes(content)
     assert guess_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("numbers, is_vector", [([1], False), ([0, 1], True), ([0, 2], False)])
+def test_a_vector_has_several_numbers_of_0_and_1(numbers: List[int], is_vector: bool) -> None:
+    assert may_be_vector(np.array(numbers, float)) is is_vector

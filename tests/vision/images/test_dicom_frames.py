@@ -295,6 +295,17 @@ def test_places_that_are_not_finite_give_no_order():
     assert np.array_equal(read(VolumeSlice(volume, 0), "full"), read(dicom(FRAMES[0]), "full"))
 
 
+@pytest.mark.parametrize("tilt, is_parallel", [(9e-4, True), (1.1e-3, False)])
+def test_frames_have_places_if_they_are_parallel(tilt, is_parallel):
+    planes = (AXIAL, [1, 0, tilt, 0, 1, 0])
+    groups = [
+        functional_group(ImagePositionPatient=[0, 0, place], ImageOrientationPatient=plane)
+        for place, plane in enumerate(planes)
+    ]
+    volume = open_frames(encode(enhanced(FRAMES[:2], groups)))
+    assert (volume.position_F3 is not None) is is_parallel
+
+
 def test_percentiles_of_large_files_are_those_of_all_columns(monkeypatch):
     """Every eighth value would be one of two columns."""
     monkeypatch.setattr(dicom_module, "_PERCENTILE_VALUES", 137)
