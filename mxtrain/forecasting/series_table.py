@@ -333,7 +333,7 @@ def holds_series(path: str) -> bool:
 
 
 def _say_columns(path: str, columns: SeriesColumns, names: Sequence[str]) -> str:
-    """Returns a sentence about the columns that are read, and those that are not.
+    """Returns a sentence that lists the columns that are read and the columns that are ignored.
 
     Args:
         path: path of the table.

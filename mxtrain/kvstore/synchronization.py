@@ -29,7 +29,7 @@ class Synchronization:
         return False
 
     def apply(self) -> bool:
-        """Replaces parameters and statistics by those that a synchronisation after this step would give.
+        """Replaces parameters and statistics by the result of a synchronisation after this step.
 
         Training cannot continue before `undo`. Returns True if anything changed.
         """

@@ -65,7 +65,7 @@ def link_seconds(store: str, num_workers: int, buckets: Sequence[float], link: L
 
 
 def traffic(store: str, num_workers: int, gradient_bytes: float) -> Tuple[float, float]:
-    """Returns the bytes that a worker sends and receives in a step, and those that the busiest machine handles.
+    """Returns the bytes per step of a worker (sent and received), and of the busiest machine.
 
     Args:
         store: "horovod", or a store with a server.

@@ -23,7 +23,7 @@ last segment, which is not recomputed, saves time."""
 
 
 def choose_segments(graph: Cuttable, layout: Layout, recompute: Union[str, int], objective: Objective) -> Segments:
-    """Divides each stage into `recompute` segments, or into those that need the least memory for "auto".
+    """Divides each stage into `recompute` segments. For "auto", chooses the segments that need the least memory.
 
     Args:
         graph: graph of the network.

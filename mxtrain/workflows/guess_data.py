@@ -129,7 +129,7 @@ def _opened(option: str, guess: Recognised, open_dataset: Open) -> DataForm:
     except NoUsableSamples:
         return DataForm(option, guess.form, guess.counts, (), {}, sum(findings.counts.values()), guess.remark, typed)
     except (MxtrainError, OSError) as error:
-        # What is left after problems, such as missing images, may be too little; the problems are the reason.
+        # Samples with problems, such as missing images, are left out. If too few remain, the problems are the cause.
         num_problems = sum(findings.counts.values())
         remark = guess.remark if num_problems else f"It cannot be opened: {first_line(error)}"
         return DataForm(option, guess.form, guess.counts, (), {}, num_problems, remark, typed)

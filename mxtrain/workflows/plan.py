@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mxtrain.config.groups import Description
 
 COMPRESSIONS = ("none", "fp16")
-"""Options of `kvstore.compression` that are compared; those that need a threshold or ratio are chosen by hand."""
+"""Options of `kvstore.compression` that are compared. Options with a threshold or ratio are not compared."""
 SHOWN = 12
 """Number of placements in the printed table."""
 
@@ -75,7 +75,7 @@ class PlanSettings(Spec):
 
 @dataclass(frozen=True)
 class PlanResult(ResultTable):
-    """Placements of a configuration, the fastest first; then those that cannot be trained, with the reason.
+    """Placements of a configuration, sorted by time. Placements that cannot be trained come last, with the reason.
 
     Attributes:
         profile: the measurements.
@@ -293,7 +293,7 @@ def forecast_all(
     precision: str,
     stores: Sequence[str],
 ) -> PlanResult:
-    """Predicts all placements, and ranks them: by time; then those that cannot be trained."""
+    """Predicts all placements and sorts them by time. Placements that cannot be trained come last."""
     forecaster = Forecaster(profile, link=settings.link, shared=settings.shared or settings.bandwidth is None)
     numbers = powers_to(settings.workers)
     forecasts = []

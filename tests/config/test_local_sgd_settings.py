@@ -42,7 +42,7 @@ TWO = "cluster.workers=2"
 def test_combinations_are_refused(describe_run: Any, overrides: Tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
         describe_run("kvstore=dist_sync", *overrides)
-    # What to type must make a difference: this store is chosen already.
+    # The run has this store already, so the message must not suggest it.
     assert "Type kvstore=dist_sync" not in str(refused.value)
 
 

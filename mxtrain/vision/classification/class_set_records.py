@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class SetLabels(NamedTuple):
-    """How numbers of labels become classes.
+    """Interpretation of the numbers in labels.
 
     Attributes:
         form: "vector" or "indices".

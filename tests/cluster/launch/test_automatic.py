@@ -25,7 +25,7 @@ PROFILE = PlacementProfile("hash", [], 32, 10, "cpu", 2, 1e9, "a processor", [])
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> List[Forecast]:
-    """What `plan` predicts; each call takes it from here."""
+    """Predictions that `plan` returns in this test."""
     forecasts: List[Forecast] = []
     monkeypatch.setattr(automatic, "plan_placements", lambda *_: PlanResult(PROFILE, list(forecasts), []))
     return forecasts
