@@ -212,7 +212,10 @@ OWN = {
         (lambda: Bert().build_tagger(5, TEXT, 50), 3),
     ],
     "bilstm": [(lambda: BiLSTM().build_tagger(5, TEXT, 50), 3)],
-    "gpt": [(lambda experts=experts: Gpt(experts=experts).build_text(50, WINDOW, 50), 2) for experts in (0, 4)],
+    "gpt": [
+        (lambda settings=settings: Gpt(**settings).build_text(50, WINDOW, 50), 2)
+        for settings in ({}, {"experts": 4}, {"experts": 4, "capacity_factor": 1.0})
+    ],
     "lstm": [
         (lambda: Lstm().build_text(50, WINDOW, 50), 4),
         (lambda: Lstm(num_layers=2, weight_dropout=0.2, tied=False).build_text(50, WINDOW, 50), 6),

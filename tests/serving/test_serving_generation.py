@@ -194,7 +194,7 @@ ATTENTION = ("model.num_heads=2", "model.num_layers=1")
 def test_networks_with_caches_stream_the_text_of_predict(
     name: str, tmp_path: Path, compiled_operators: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caches of attention grow with each token."""
+    """The caches of attention grow with each token, and experts count the tokens that they have taken."""
     write_texts(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     copy_operators(compiled_operators, own_folder())
@@ -205,6 +205,8 @@ def test_networks_with_caches_stream_the_text_of_predict(
             "dataset.max_length=32",
             "task.new_tokens=12",
             "task.temperature=0",
+            "model.experts=4",
+            "model.capacity_factor=0.3",
         ),
         "transformer": (
             "task=translation",

@@ -135,7 +135,7 @@ CASES: Dict[str, Tuple[str, ...]] = {
     ),
     "lstm": (*RUNNING, "model.hidden_size=24"),
     "gpt": ("model=gpt", "model.num_heads=2", *RUNNING),
-    "gpt, experts": ("model=gpt", "model.experts=4", "model.num_heads=2", *RUNNING),
+    "gpt, experts": ("model=gpt", "model.experts=4", "model.capacity_factor=1", "model.num_heads=2", *RUNNING),
     "transformer": (*PAIRS, "model.hidden_size=24", "model.num_heads=2", "model.num_layers=1"),
     "gnmt": ("model=gnmt", *PAIRS),
     "transformer, summaries": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Union
 
 import pydantic
@@ -10,7 +11,16 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.networks.layers import Gelu
 from mxtrain.text.kinds import NextTokens, Texts
 from mxtrain.text.model import TextModel
-from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, Shape, Shapes, shapes_of
+from mxtrain.types import (
+    NonNegative,
+    NonNegativeFloat,
+    OpenFraction,
+    Positive,
+    PositiveFloat,
+    Shape,
+    Shapes,
+    shapes_of,
+)
 from mxtrain.types.kinds import Takes
 
 if TYPE_CHECKING:
@@ -60,8 +70,10 @@ class Gpt(TextModel):
     """Experts of each layer: feed-forward sublayers of which a router chooses some for each token (a sparsely gated
     mixture of experts); 0 = one feed-forward sublayer for all tokens."""
     experts_per_token: Positive = 2
-    """Experts that process each token (top-k routing), weighted by their probabilities divided by the sum of these. No
-    token is dropped."""
+    """Experts that process each token (top-k routing), weighted by their probabilities divided by the sum of these."""
+    capacity_factor: Optional[PositiveFloat] = None
+    """Limits the tokens of a window that an expert takes to capacity_factor * experts_per_token * window / experts,
+    rounded up, in training and prediction. Tokens beyond it pass through the residual connection. null: no limit."""
     load_balancing: NonNegativeFloat = 0.01
     """Coefficient of the load-balancing loss, which is 1 in each layer if all experts get equally many tokens of each
     window. It is trained on, but is not part of train/loss."""
@@ -88,7 +100,7 @@ class Gpt(TextModel):
             raise ValueError("experts=1 leaves the router no choice. Type experts=0, or 2 or more")
         if self.experts and self.experts_per_token > self.experts:
             raise ValueError(f"experts_per_token={self.experts_per_token} is more than experts={self.experts}")
-        for name in ("experts_per_token", "load_balancing"):
+        for name in ("experts_per_token", "capacity_factor", "load_balancing"):
             if not self.experts and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} needs experts, and experts=0. Type model.experts=8, or leave {name} out")
         return self
@@ -99,6 +111,13 @@ class Gpt(TextModel):
     def sizes(self, length: int) -> Dict[str, int]:
         """Returns the numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
         return {name: getattr(self, name) or number or length for name, number in SIZES[self.size].items()}
+
+    def _capacity(self, length: int) -> int:
+        """Returns the number of tokens of a window that an expert takes; 0 = no limit."""
+        if self.capacity_factor is None:
+            return 0
+        capacity = math.ceil(self.capacity_factor * self.experts_per_token * length / self.experts)
+        return capacity if capacity < length else 0
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
         """Returns the network, uninitialized.
@@ -123,6 +142,7 @@ class Gpt(TextModel):
             num_experts=self.experts,
             experts_per_token=self.experts_per_token,
             load_balancing=self.load_balancing,
+            expert_capacity=self._capacity(length),
         )
         chunks = num_chunks(self.output_chunks, length, vocab_size)
         return gpt.GptNetwork(vocab_size, length, gpt_sizes, chunks, prefix="")

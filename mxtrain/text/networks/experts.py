@@ -3,7 +3,11 @@
     router -> probabilities of the experts -> the top k, renormalised -> sum of their outputs by these weights
 
 Every expert computes every token, and its weight is 0 for tokens that are not routed to it. Shapes then do not depend
-on the data, so the network is hybridized, cut into stages and exported like any other, and no token is dropped.
+on the data, so the network is hybridized, cut into stages and exported like any other.
+
+With a capacity, an expert takes the first tokens of a window that are routed to it; for later ones its weight is 0, so
+what no expert takes passes through the residual connection alone. In GShard, the second choices of a window come after
+all first ones, so a token depends on later tokens. Here a token depends on earlier tokens only, as generation needs.
 
 Legend: T tokens, B batch, U units, E experts, K experts of a token.
 
@@ -15,7 +19,7 @@ https://arxiv.org/abs/2401.04088, section 2.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.networks.bert import normal
@@ -71,18 +75,27 @@ class Experts(gluon.HybridBlock):
         units: U.
         experts: blocks that map (T, B, U) to (T, B, U).
         experts_per_token: K.
+        capacity: number of tokens of a window that an expert takes; 0 = all that are routed to it.
     """
 
-    def __init__(self, units: int, experts: Sequence[gluon.HybridBlock], experts_per_token: int, **kwargs: Any):
+    def __init__(
+        self,
+        units: int,
+        experts: Sequence[gluon.HybridBlock],
+        experts_per_token: int,
+        capacity: int = 0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
-        self._num_experts, self._experts_per_token = len(experts), experts_per_token
+        self._num_experts, self._experts_per_token, self._capacity = len(experts), experts_per_token, capacity
         with self.name_scope():
             self.router = Router(units, len(experts), experts_per_token, prefix="router_")
             self.experts = gluon.nn.HybridSequential(prefix="")
             self.experts.add(*experts)
 
     def hybrid_forward(self, F: OperatorModule, x_TBU: Array, counts_TB1: Array) -> Tuple[Array, Array, Array]:
-        y_TBU, routing = self.mix(F, x_TBU)
+        routing = Routing(*self.router(x_TBU))
+        y_TBU = self._mix(F, x_TBU, self._limited(F, routing, self._count(F, routing.is_chosen_TBE)))
         count_B1 = F.maximum(F.sum(counts_TB1, axis=0), 1)
         load_BE = F.sum(F.broadcast_mul(routing.is_chosen_TBE, counts_TB1), axis=0)
         probability_BE = F.broadcast_div(F.sum(F.broadcast_mul(routing.probability_TBE, counts_TB1), axis=0), count_B1)
@@ -91,13 +104,45 @@ class Experts(gluon.HybridBlock):
         balance_B = F.sum(share_BE * probability_BE, axis=-1) * self._num_experts
         return y_TBU, balance_B, load_BE
 
-    def mix(self, F: OperatorModule, x_TBU: Array) -> Tuple[Array, Routing]:
-        """Returns the new states (T, B, U), and the routing."""
-        routing = Routing(*self.router(x_TBU))
+    def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
+        """Computes the new state of one more token.
+
+        Args:
+            x_1BU: state of the token.
+            memory: number of the previous tokens that were routed to each expert, (B, E); empty if there are none.
+
+        Returns:
+            The new state (1, B, U), and the memory including this token, which is empty without a capacity.
+        """
+        routing = Routing(*self.router(x_1BU))
+        if not self._capacity:
+            return self._mix(F, x_1BU, routing.weight_TBE), []
+        count_BE = F.reshape(F.cast(routing.is_chosen_TBE, "float32"), shape=(-3, 0))
+        count_BE = count_BE + memory[0] if memory else count_BE
+        return self._mix(F, x_1BU, self._limited(F, routing, F.expand_dims(count_BE, axis=0))), [count_BE]
+
+    def _count(self, F: OperatorModule, is_chosen_TBE: Array) -> Any:
+        """Returns the number of tokens up to each token that are routed to each expert, (T, B, E)."""
+        if not self._capacity:
+            return None
+        # A sum up to each token as a product: exporters know it. Counts need float32 also in narrow networks.
+        chosen_TBE = F.cast(is_chosen_TBE, "float32")
+        place_T = F.contrib.arange_like(chosen_TBE, axis=0)
+        is_earlier_TT = F.broadcast_lesser_equal(F.expand_dims(place_T, axis=0), F.expand_dims(place_T, axis=1))
+        count_TC = F.dot(is_earlier_TT, F.reshape(chosen_TBE, shape=(0, -1)))  # C = B * E
+        return F.reshape(count_TC, shape=(0, -4, -1, self._num_experts))
+
+    def _limited(self, F: OperatorModule, routing: Routing, count_TBE: Any) -> Array:
+        """Returns the weights, which are 0 for tokens that come when an expert is full."""
+        if not self._capacity:
+            return routing.weight_TBE
+        return F.where(count_TBE <= self._capacity, routing.weight_TBE, F.zeros_like(routing.weight_TBE))
+
+    def _mix(self, F: OperatorModule, x_TBU: Array, weight_TBE: Array) -> Array:
         y_TBU: Any = None
         # Added one by one, so that a stage may begin at each expert and only one sum is sent between devices.
         for number, expert in enumerate(self.experts):
-            weight_TB1 = F.slice_axis(routing.weight_TBE, axis=-1, begin=number, end=number + 1)
+            weight_TB1 = F.slice_axis(weight_TBE, axis=-1, begin=number, end=number + 1)
             part_TBU = F.broadcast_mul(expert(x_TBU), weight_TB1)
             y_TBU = part_TBU if y_TBU is None else y_TBU + part_TBU
-        return y_TBU, routing
+        return y_TBU

@@ -48,6 +48,8 @@ class GptSizes(NamedTuple):
     experts_per_token: int = 2
     load_balancing: float = 0.0
     """Coefficient of the load-balancing loss of each layer."""
+    expert_capacity: int = 0
+    """Number of tokens of a window that an expert takes; 0 = no limit."""
 
 
 class ExpertFeedForward(gluon.HybridBlock):
@@ -87,7 +89,9 @@ class DecoderLayer(gluon.HybridBlock):
             self.mixture: Optional[Experts] = None
             if sizes.num_experts:
                 experts = [ExpertFeedForward(sizes, added) for _ in range(sizes.num_experts)]
-                self.mixture = Experts(units, experts, sizes.experts_per_token, prefix="mixture_")
+                self.mixture = Experts(
+                    units, experts, sizes.experts_per_token, sizes.expert_capacity, prefix="mixture_"
+                )
             else:
                 self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
                 self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
@@ -103,8 +107,6 @@ class DecoderLayer(gluon.HybridBlock):
         return [self.residual_sum(y_TBU, x_TBU), *balance_and_load]
 
     def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
-        if self.mixture is not None:
-            return self.mixture.mix(F, x_TBU)[0]
         return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
@@ -112,14 +114,19 @@ class DecoderLayer(gluon.HybridBlock):
 
         Args:
             x_1BU: input of the token.
-            memory: keys and values of the previous tokens.
+            memory: keys and values of the previous tokens, and the memory of the experts.
 
         Returns:
-            The output (1, B, U), and keys and values including this token.
+            The output (1, B, U), and the memory including this token.
         """
-        context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
+        qkv_1BU = self.qkv(self.attention_norm(F.identity(x_1BU)))
+        context_1BU, seen = self.attention.step(F, qkv_1BU, memory[:2])
         x_1BU = x_1BU + self.projection(context_1BU)
-        return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
+        normed_1BU = self.ffn_norm(F.identity(x_1BU))
+        if self.mixture is None:
+            return x_1BU + self._feed_forward(F, normed_1BU), seen
+        y_1BU, counted = self.mixture.step(F, normed_1BU, memory[2:])
+        return x_1BU + y_1BU, [*seen, *counted]
 
 
 def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
@@ -194,7 +201,7 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         return []
 
     def step(self, token_B: NDArray, position: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
-        """See `Stepwise`; the state is keys and values of all layers."""
+        """See `Stepwise`; the state is the memory of all layers."""
         return self._step(token_B, nd.full((1,), position, ctx=token_B.context), [], memory)
 
     def trace_step(
@@ -203,8 +210,8 @@ class GptNetwork(StepNetwork, gluon.HybridBlock):
         """See `StepNetwork`."""
         x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
         x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(position_1, shape=(1, 1))))
-        after = []
+        after, size = [], len(memory) // len(self.layers)
         for number, layer in enumerate(self.layers):
-            x_1BU, layer_memory = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])
+            x_1BU, layer_memory = layer.step(F, x_1BU, memory[size * number : size * (number + 1)])
             after += layer_memory
         return self.output.scores(F, F.reshape(self.norm(x_1BU), shape=(-3, 0)), table_VU), after

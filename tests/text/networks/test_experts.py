@@ -31,8 +31,8 @@ class GatedExpert(gluon.HybridBlock):
         return self.down(gate * F.sigmoid(gate) * self.up(x))
 
 
-def build(dtype: str = "float64") -> Experts:
-    experts = Experts(U, [GatedExpert() for _ in range(E)], K)
+def build(dtype: str = "float64", capacity: int = 0) -> Experts:
+    experts = Experts(U, [GatedExpert() for _ in range(E)], K, capacity)
     mx.random.seed(0)
     experts.initialize(mx.init.Normal(0.5))
     experts.router.initialize(mx.init.Normal(0.5), force_reinit=True)
@@ -55,8 +55,9 @@ def weights_of(experts: Experts) -> List[Tuple[np.ndarray, np.ndarray, np.ndarra
     ]
 
 
-def by_numpy(experts: Experts, x_TBU: np.ndarray, counts_TB1: np.ndarray) -> Tuple[np.ndarray, ...]:
-    """Computes token by token only the chosen experts."""
+def by_numpy(experts: Experts, x_TBU: np.ndarray, counts_TB1: np.ndarray, capacity: int = T) -> Tuple[np.ndarray, ...]:
+    """Computes token by token only the chosen experts, which take so many tokens."""
+    taken_BE = np.zeros((B, E), int)
     router_EU, weights = experts.router.weight.data().asnumpy(), weights_of(experts)
     y_TBU, load_BE, probability_BE = np.zeros_like(x_TBU), np.zeros((B, E)), np.zeros((B, E))
     for t, b in np.ndindex(T, B):
@@ -64,26 +65,39 @@ def by_numpy(experts: Experts, x_TBU: np.ndarray, counts_TB1: np.ndarray) -> Tup
         probability_E = np.exp(router_EU @ x_U) / np.exp(router_EU @ x_U).sum()
         chosen = sorted(range(E), key=lambda e: -probability_E[e])[:K]
         for e in chosen:
+            load_BE[b, e] += counts_TB1[t, b, 0]
+            taken_BE[b, e] += 1
+            if taken_BE[b, e] > capacity:
+                continue
             gate, up, down = weights[e]
             hidden = gate @ x_U
             y_U = down @ (hidden / (1 + np.exp(-hidden)) * (up @ x_U))
             y_TBU[t, b] += probability_E[e] / probability_E[chosen].sum() * y_U
-            load_BE[b, e] += counts_TB1[t, b, 0]
         probability_BE[b] += probability_E * counts_TB1[t, b, 0]
     num_B1 = np.maximum(counts_TB1.sum(axis=0), 1)
     return y_TBU, E * (load_BE / num_B1 / K * probability_BE / num_B1).sum(axis=1), load_BE
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_experts_equal_numpy(hybrid: bool) -> None:
-    experts, (x_TBU, counts_TB1) = build(), build_inputs()
+@pytest.mark.parametrize("capacity", [0, 1, 3])
+def test_experts_equal_numpy(hybrid: bool, capacity: int) -> None:
+    experts, (x_TBU, counts_TB1) = build(capacity=capacity), build_inputs()
     if hybrid:
         experts.hybridize()
     found = experts(nd.array(x_TBU, dtype="float64"), nd.array(counts_TB1, dtype="float64"))
-    wanted = by_numpy(experts, x_TBU, counts_TB1)
+    wanted = by_numpy(experts, x_TBU, counts_TB1, capacity or T)
     for name, ours, theirs in zip(("states", "balance", "load"), found, wanted):
         np.testing.assert_allclose(ours.asnumpy(), theirs, rtol=1e-12, atol=1e-14, err_msg=name)
     assert wanted[2].sum(axis=1).tolist() == [K * T, K * 5, 0]
+    changed = (wanted[0] != by_numpy(experts, x_TBU, counts_TB1)[0]).any(axis=2)
+    assert changed.any() == bool(capacity) and not changed.all()
+
+
+def test_a_token_that_no_expert_takes_passes_through_the_residual_connection() -> None:
+    experts, (x_TBU, counts_TB1) = build(capacity=1), build_inputs()
+    x_TBU[:] = x_TBU[0]  # all tokens of a window choose the same experts
+    y_TBU = experts(nd.array(x_TBU, dtype="float64"), nd.array(counts_TB1, dtype="float64"))[0].asnumpy()
+    assert y_TBU[0].any() and not y_TBU[1:].any()
 
 
 def test_experts_equal_mixtral_of_transformers() -> None:
@@ -168,17 +182,22 @@ def test_the_output_is_the_cross_entropy_and_the_gradient_that_of_both_losses() 
         np.testing.assert_allclose(array, without[name] + 0.5 * added[name], rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+LIMITED = {"capacity_factor": 0.6}
+
+
+@pytest.mark.parametrize("settings", [{}, LIMITED], ids=["unlimited", "limited"])
 @pytest.mark.parametrize("place", [0, 4, LENGTH - 1])
-def test_a_token_changes_nothing_before_it(place: int) -> None:
-    network, (token, label) = build_gpt(), build_batch()
+def test_a_token_changes_nothing_before_it(place: int, settings: Dict[str, Any]) -> None:
+    network, (token, label) = build_gpt(**settings), build_batch()
     before = network(token, label)[0].asnumpy()
     token[:, place] = (token[:, place] + 1) % V
     changed = (network(token, label)[0].asnumpy() != before) & (label.asnumpy() >= 0)
     assert not changed[:, :place].any() and changed[:, place:].any()
 
 
-def test_one_token_after_the_other_gives_the_same() -> None:
-    network, (token, label) = build_gpt(), build_batch()
+@pytest.mark.parametrize("settings", [{}, LIMITED], ids=["unlimited", "limited"])
+def test_one_token_after_the_other_gives_the_same(settings: Dict[str, Any]) -> None:
+    network, (token, label) = build_gpt(**settings), build_batch()
     wanted, memory = network(token, label)[0].asnumpy(), network.initial_state(B, mx.cpu())
     for place in range(LENGTH):
         score_BV, memory = network.step(token[:, place], place, memory)
@@ -199,11 +218,22 @@ def test_balance_metric(load: List[int], evenness: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "factor, capacity", [(None, 0), (1.0, 5), (1.25, 7), (0.1, 1), (1.7, 9), (1.9, 0), (2.0, 0), (5.0, 0)]
+)
+def test_capacity_follows_from_the_window(factor: Any, capacity: int) -> None:
+    """Ten tokens with two experts each are 20 choices, so five for each of four experts."""
+    network = Gpt(experts=4, capacity_factor=factor).build_text(V, ((10,), (10,)), V)
+    assert {layer.mixture._capacity for layer in network.layers} == {capacity}
+
+
+@pytest.mark.parametrize(
     "settings, problem",
     [
         ({"experts": 1}, "experts=1 leaves the router no choice. Type experts=0, or 2 or more"),
         ({"experts": 2, "experts_per_token": 3}, "experts_per_token=3 is more than experts=2"),
         ({"load_balancing": 0.1}, "load_balancing needs experts, and experts=0"),
+        ({"capacity_factor": 1.25}, "capacity_factor needs experts, and experts=0"),
+        ({"experts": 4, "capacity_factor": 0}, "greater than 0"),
         ({"experts": -1}, "greater than or equal to 0"),
     ],
 )
