@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
+from sklearn.metrics import precision_recall_fscore_support
 
 from mxtrain.task.confusion import confusion_artifacts, worst_confusions
 from mxtrain.types import Figure, Table, TextLines
@@ -39,3 +42,22 @@ def test_a_matrix_of_any_size_is_drawn(size: int) -> None:
     drawn = np.asarray(image.draw(16))
     blue = (drawn[..., 2] > drawn[..., 0].astype(int) + 60).sum()
     assert 300 < drawn.shape[0] == drawn.shape[1] < 2000 and blue > 50, drawn.shape
+
+
+def test_rates_are_those_of_scikit_learn() -> None:
+    """Class 5 is never predicted, class 6 never true, class 7 neither."""
+    rng = np.random.default_rng(0)
+    label_N, predicted_N = rng.integers(0, 6, 300), rng.choice([0, 1, 2, 3, 4, 6], 300)
+    expected = precision_recall_fscore_support(label_N, predicted_N, labels=np.arange(8), zero_division=0)
+    table = confusion_artifacts(label_N, predicted_N, list("abcdefgh"), "")[0]
+    assert isinstance(table, Table)
+    rate_K3 = np.array([row[2:] for row in table.rows])
+    assert [row[1] for row in table.rows] == expected[3].tolist()
+    assert np.isnan(rate_K3).sum(axis=1).tolist() == [0] * 6 + [2] * 2
+    assert np.nan_to_num(rate_K3).tolist() == np.transpose(expected[:3]).tolist()
+
+
+def test_reports_do_not_import_scikit_learn(monkeypatch) -> None:
+    """It would take 115 MiB while the network is in memory."""
+    monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
+    assert len(confusion_artifacts(TRUE, PREDICTED, ["a", "b", "c", "d"], "")) == 4
