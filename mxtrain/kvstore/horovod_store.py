@@ -33,6 +33,7 @@ import numpy as np
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
+from mxtrain.kvstore.buckets import BUCKET_BYTES
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.membership import Membership
@@ -69,12 +70,19 @@ class HorovodStore(JoinedStore):
         world: rank and size with which the worker was started; `self.world` has those of the current ring.
         compressor: builds the compressor of a bucket.
         hierarchical: True to sum within hosts first, if that sends less between them.
+        bucket_bytes: size of a full bucket.
     """
 
     membership: RingMembership
 
-    def __init__(self, world: World, compressor: Build = Compressor, hierarchical: bool = False):
-        super().__init__(world, compressor)
+    def __init__(
+        self,
+        world: World,
+        compressor: Build = Compressor,
+        hierarchical: bool = False,
+        bucket_bytes: int = BUCKET_BYTES,
+    ):
+        super().__init__(world, compressor, bucket_bytes)
         self._horovod = load_horovod()
         self.hierarchical = hierarchical
         self._hierarchy: Optional[HierarchicalAllReduce] = None

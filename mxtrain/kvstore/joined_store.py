@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore.buckets import Bucket, make_buckets
+from mxtrain.kvstore.buckets import BUCKET_BYTES, Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
@@ -26,10 +26,12 @@ class JoinedStore(Store):
     Args:
         world: rank and number of workers.
         compressor: builds the compressor of a bucket.
+        bucket_bytes: size of a full bucket.
     """
 
-    def __init__(self, world: World, compressor: Build = Compressor):
+    def __init__(self, world: World, compressor: Build = Compressor, bucket_bytes: int = BUCKET_BYTES):
         self.world = world
+        self._bucket_bytes = bucket_bytes
         self._compressor = compressor
         self._buckets: Dict[int, Tuple[Sequence[Reduction], List[Bucket]]] = {}
         self._timed: Optional[Tuple[int, int, float]] = None
@@ -165,7 +167,7 @@ class JoinedStore(Store):
         """Returns the buckets of the gradients; creates them at the first call."""
         if id(reductions) not in self._buckets:
             # Keep a reference to the reductions, so that no other object can get their id.
-            self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
+            self._buckets[id(reductions)] = (reductions, make_buckets(reductions, self._bucket_bytes))
         return self._buckets[id(reductions)][1]
 
     def compressors_of(self, reductions: Sequence[Reduction]) -> List[Compressor]:

@@ -357,6 +357,10 @@ class Horovod(Summing):
     """Sum within each host first, then between one worker of each host, then send the sums to the others of the host:
     less traffic between hosts that have several workers. Sums are rounded in another order. Without effect if all
     workers are on one host, or each is on its own."""
+    bucket_mib: Optional[PositiveFloat] = None
+    """Size of the messages of gradients, in MiB; null: 4, and with `sync_every` 16. Messages are summed one after the
+    other, so larger ones are faster on links with a long delay; smaller ones leave earlier, while backward still
+    runs."""
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
@@ -369,7 +373,9 @@ class Horovod(Summing):
     def connect(self, world: World) -> JoinedStore:
         from mxtrain.kvstore.horovod_store import HorovodStore
 
-        return HorovodStore(world, compressor=self.build_compressor(), hierarchical=self.hierarchical)
+        # With local SGD all messages are ready at the same time, so there is no gain from small ones.
+        bucket_mib = self.bucket_mib or (4 if self.sync_every is None else 16)
+        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20))
 
 
 def has_horovod() -> bool:

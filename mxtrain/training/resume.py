@@ -89,6 +89,7 @@ UNCHANGEABLE: Dict[str, object] = {
     "kvstore.outer_optimizer": "average",
     "kvstore.outer_lr": None,
     "kvstore.outer_momentum": None,
+    "kvstore.bucket_mib": None,
     "trainer.fold_stratify": "auto",
     "dataset.class_weights": {},  # given weights are flattened to one setting for each class
 }

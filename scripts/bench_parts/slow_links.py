@@ -1,16 +1,23 @@
-"""Local SGD on slow links: samples/s of four workers against a sum in every step, and accuracy of five seeds."""
+"""Local SGD and sums of gradients on slow links: samples/s and accuracy of four workers.
+
+A measurement that `--records FILE` holds already is not repeated, so the part can be taken in pieces with `--only`.
+"""
 
 from __future__ import annotations
 
+import json
+import tempfile
+import time
 from contextlib import ExitStack
+from pathlib import Path
 from statistics import mean, stdev
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from bench_parts import network
+from bench_parts import network, rings
 from bench_parts.distributed import needs_hosts as needs_hosts
 from bench_parts.distributed import timed
-from bench_parts.harness import ONE_THREAD, Measured, Options, say
-from bench_parts.parts import STEADY, ZOO, Race, each, race_overrides, seeds
+from bench_parts.harness import ONE_THREAD, Measured, Options, ProcessFailed, say, status_of, train
+from bench_parts.parts import STEADY, ZOO, Race, race_overrides
 from mxtrain.kvstore.spec import has_horovod
 
 MBIT_PER_S, DELAY_MS, WORKERS = 1000, 10, 4
@@ -29,119 +36,201 @@ COMMON = (
     "cluster.start_timeout=600",
     "cluster.step_timeout=600",
 )
-RESNET = "ResNet-50 (24 M parameters), 32 px, batch 64"
-BERT = "BERT-base (110 M parameters), 32 tokens, batch 16"
-NESTEROV = ("kvstore.outer_optimizer=nesterov",)
+STORES = ("dist_sync", *(("horovod",) if has_horovod() else ()))
+
+
+class Case(NamedTuple):
+    """A network and the number of steps between two synchronisations."""
+
+    name: str
+    overrides: Sequence[str]
+    every: int
+
+
+class Journal:
+    """Measurements, which are written to a file as they end.
+
+    Args:
+        path: file of JSON lines [key, value]; None: nothing is written.
+        minutes: after which no further measurement begins.
+    """
+
+    def __init__(self, path: Optional[Path], minutes: float):
+        self._path, self._deadline = path, time.monotonic() + 60 * minutes
+        self._values: Dict[Tuple[Union[str, int], ...], float] = {}
+        if path is not None and path.exists():
+            self._values = {tuple(key): value for key, value in map(json.loads, path.read_text().splitlines())}
+
+    def value(self, key: Sequence[Union[str, int]], measure: Callable[..., float], *arguments: Any) -> float:
+        """Returns the value of the key, which is `measure(*arguments)`, measured now if it is not known.
+
+        Raises:
+            ProcessFailed: it is not known, and the time is up.
+        """
+        if tuple(key) not in self._values:
+            if time.monotonic() > self._deadline:
+                raise ProcessFailed(f"not measured yet: {', '.join(map(str, key))}")
+            self._values[tuple(key)] = measure(*arguments)
+            say(f"  {', '.join(map(str, key))}: {self._values[tuple(key)]:.4g}")
+            if self._path is not None:
+                with open(self._path, "a") as file:
+                    file.write(json.dumps([list(key), self._values[tuple(key)]]) + "\n")
+        return self._values[tuple(key)]
 
 
 def measure(options: Options) -> Measured:
-    found = Measured()
-    if options.only.lower() in f"speed {RESNET} {BERT}".lower():
-        _speed(options, found)
-    if options.only.lower() in "hierarchy" and has_horovod():
-        _hierarchy(options, found)
-    if options.only.lower() in "accuracy":
-        _accuracy(options, found)
+    found, journal = Measured(), Journal(options.records, options.minutes)
+    _speed(options, journal, found)
+    if has_horovod():
+        if "hierarchy" in options.only or not options.only:
+            _hierarchy(options, journal, found)
+        if "rings" in options.only or not options.only:
+            _rings(options, journal, found)
+    _accuracy(options, journal, found)
     return found
 
 
-def _networks(options: Options) -> Dict[str, Tuple[List[str], int]]:
-    """Name -> overrides, and steps between two synchronisations."""
+def _cases(options: Options) -> List[Case]:
     images = ["dataset=synthetic", "dataset.num_samples=16384", *STEADY, "optimizer=sgd", "optimizer.lr=0.01"]
     small = ["model=mlp", "dataset.shape=[1,8,8]", "dataset.batch_size=64", "model.hidden=[256,256]"]
     if options.quick:
-        return {"MLP": ([*images, *small], 4)}
+        return [Case("MLP", [*images, *small], 4)]
     texts = options.work / "texts"
     texts.mkdir(exist_ok=True)
-    bert = Race("BERT-base", "bert_base", 32, 16, 200, 1, 1, 1)
-    resnet = [*ZOO["resnet50"], "dataset.shape=[3,32,32]", "dataset.image_size=[32,32]", "dataset.batch_size=64"]
-    return {
-        RESNET: ([*images, *resnet], 20),
-        BERT: (race_overrides(bert, "off", texts), 20),
-    }
+    bert = Race("BERT-base", "bert_base", 32, 8, 100, 1, 1, 1)
+    resnet = [*images, *ZOO["resnet50"], "dataset.shape=[3,32,32]", "dataset.image_size=[32,32]"]
+    return [
+        *(Case(f"ResNet-50, 32 px, batch {size}", [*resnet, f"dataset.batch_size={size}"], 20) for size in (64, 16)),
+        Case("BERT-base, 32 tokens, batch 8", race_overrides(bert, "off", texts), 20),
+    ]
 
 
-def _speed(options: Options, found: Measured) -> None:
+def _rate(overrides: Sequence[str], options: Options, steps: int, warm_up: int, before: Sequence[str]) -> float:
     from mxtrain.training.recorder import STEPS_AHEAD
 
-    stores = ["dist_sync", *(["horovod"] if has_horovod() else [])]
-    times = options.turns or 1
-    titles = ["sum in every step", "local SGD", "ratio", "computation alone", "share of the link"]
+    # Rows of the last steps come all together, at the end.
+    own = [*overrides, f"trainer.max_steps={warm_up + steps + STEPS_AHEAD}"]
+    return timed(own, options, warm_up, before).samples_per_s
+
+
+def _speed(options: Options, journal: Journal, found: Measured) -> None:
+    titles = ["sum in every step", "local SGD", "ratio", "computation alone", "its ratio: the limit"]
     found.table = [["network", "store", *titles]]
+    chosen = [
+        (case, store)
+        for case in _cases(options)
+        for store in STORES
+        if options.only.lower() in f"speed, {case.name}, {store}".lower()
+    ]
+    if not chosen:
+        return
     with ExitStack() as stack:
-        folder = options.work / "network"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="network-", dir=options.work))
         hosts = network.Network(folder, stack, count=WORKERS)
         hosts.delay(DELAY_MS, MBIT_PER_S)
-        only = options.only.lower()
-        networks = {name: one for name, one in _networks(options).items() if only in f"speed {name.lower()}"}
-        for name, (overrides, every) in networks.items():
-            for store in stores:
-                given = [*COMMON, *overrides, f"kvstore={store}", *hosts.over_ssh(options.work)]
-
-                def rate(steps: int, warm_up: int, *ways: str, given: Sequence[str] = given) -> float:
-                    # Rows of the last steps come all together, at the end.
-                    own = [*given, f"trainer.max_steps={warm_up + steps + STEPS_AHEAD}", *ways]
-                    speed = timed(own, options, warm_up, hosts.on(1)).samples_per_s
-                    say(f"  {speed:.2f} samples/s: {' '.join(own)}")
-                    return speed
-
-                summed, local, alone = [], [], []
-                for _ in range(times):
-                    summed.append(rate(max(every // 4, 4), 2))
-                    # From one synchronisation to another: whole intervals.
-                    local.append(rate(2 * every, every, f"kvstore.sync_every={every}"))
-                    alone.append(rate(every, 2, f"kvstore.sync_every={NEVER}"))
-                ratio, limit = (mean(speeds) / mean(summed) for speeds in (local, alone))
-                about = f"{name}: {store}"
-                found.add(f"{about}, sum in every step", "samples/s", summed)
-                found.add(f"{about}, sync_every={every}", "samples/s", local)
-                found.add(f"{about}, computation alone", "samples/s", alone)
-                found.table.append(
-                    [name, store, *(f"{mean(speeds):.1f}" for speeds in (summed, local))]
-                    + [f"{ratio:.2f}", f"{mean(alone):.1f}", f"{1 - 1 / limit:.0%}"]
-                )
-                if not options.quick and limit >= BOUND_BY_LINK:
-                    found.at_least(f"{about}: sync_every={every} / sum in every step", ratio, TARGET)
+        for case, store in chosen:
+            given = [*COMMON, *case.overrides, f"kvstore={store}", *hosts.over_ssh(options.work)]
+            # Steps that are timed, steps before them, and overrides. Local SGD is timed from one synchronisation to
+            # another: whole intervals.
+            ways = {
+                "sum in every step": (3, 1, "kvstore.sync_every=null"),
+                f"sync_every={case.every}": (case.every, case.every, f"kvstore.sync_every={case.every}"),
+                "computation alone": (10, 2, f"kvstore.sync_every={NEVER}"),
+            }
+            if store == "horovod":
+                ways["sum in every step, bucket_mib=16"] = (3, 1, "kvstore.bucket_mib=16")
+            speeds: Dict[str, List[float]] = {way: [] for way in ways}
+            for turn in range(options.turns or (1 if options.quick else 2)):
+                for way, (steps, warm_up, override) in ways.items():
+                    key = ["speed", case.name, store, way, turn]
+                    own = [*given, override]
+                    speeds[way].append(journal.value(key, _rate, own, options, steps, warm_up, hosts.on(1)))
+            for way, values in speeds.items():
+                found.add(f"{case.name}: {store}, {way}", "samples/s", values)
+            summed, local, alone, *_ = map(mean, speeds.values())
+            cells = [f"{summed:.1f}", f"{local:.1f}", f"{local / summed:.2f}", f"{alone:.1f}", f"{alone / summed:.2f}"]
+            found.table.append([case.name, store, *cells])
+            if not options.quick and alone / summed >= BOUND_BY_LINK:
+                found.at_least(f"{case.name}, {store}: local SGD / sum in every step", local / summed, TARGET)
 
 
-def _hierarchy(options: Options, found: Measured) -> None:
+def _hierarchy(options: Options, journal: Journal, found: Measured) -> None:
     """Two workers on each of two hosts: a ring of all against one within and one between hosts."""
-    from mxtrain.training.recorder import STEPS_AHEAD
-
-    steps, warm_up = (6, 2) if options.quick else (16, 4)
+    steps, warm_up = (6, 2) if options.quick else (8, 2)
     with ExitStack() as stack:
-        folder = options.work / "two_hosts"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="two_hosts-", dir=options.work))
         hosts = network.Network(folder, stack, count=2)
         hosts.delay(DELAY_MS, MBIT_PER_S)
-        name, (overrides, _) = next(iter(_networks(options).items()))
-        given = [*COMMON, *overrides, "kvstore=horovod", f"trainer.max_steps={warm_up + steps + STEPS_AHEAD}"]
+        case = _cases(options)[0]
+        given = [*COMMON, *case.overrides, "kvstore=horovod", *hosts.over_ssh(options.work)]
         speeds: Dict[str, List[float]] = {"one ring": [], "hierarchical": []}
-        for _ in range(options.turns or 3):
+        for turn in range(options.turns or 3):
             for way, values in speeds.items():
-                own = [*given, f"kvstore.hierarchical={way == 'hierarchical'}", *hosts.over_ssh(options.work)]
-                values.append(timed(own, options, warm_up, hosts.on(1)).samples_per_s)
-                say(f"  two hosts, {name}, {way}: {values[-1]:.2f} samples/s")
+                own = [*given, f"kvstore.hierarchical={way == 'hierarchical'}"]
+                key = ["hierarchy", case.name, way, turn]
+                values.append(journal.value(key, _rate, own, options, steps, warm_up, hosts.on(1)))
         for way, values in speeds.items():
-            found.add(f"two workers on each of two hosts, {name}: {way}", "samples/s", values)
+            found.add(f"two workers on each of two hosts, {case.name}: {way}", "samples/s", values)
         about = "two workers on each of two hosts: hierarchical / one ring"
         found.compare(about, speeds["hierarchical"], speeds["one ring"], None)
 
 
-def _accuracy(options: Options, found: Measured) -> None:
-    group = ["kvstore=dist_sync", f"cluster.workers={WORKERS}", "early_stopping=off", "trainer.max_epochs=30"]
-    ways: Dict[str, List[str]] = {
-        "sum in every step": group,
-        "sync_every=8, average": [*group, "kvstore.sync_every=8"],
-        "sync_every=20, nesterov": [*group, "kvstore.sync_every=20", *NESTEROV],
+def _rings(options: Options, journal: Journal, found: Measured) -> None:
+    """Sums of as many numbers as ResNet-50 has: in one ring, in two at the same time, and in one with larger arrays.
+
+    A second ring needs a process of its own on each host, because Horovod sums one array after the other, those of
+    other process sets, too.
+    """
+    numbers, times = (24 << 10, 2) if options.quick else (24 << 20, 3)
+    ways = {
+        "one ring, 24 arrays": (1, 24),
+        "two rings at the same time, 12 arrays each": (2, 24),
+        "one ring, 6 arrays": (1, 6),
+        "two rings at the same time, 3 arrays each": (2, 6),
+        "one ring, 2 arrays": (1, 2),
     }
-    statuses = seeds(options, ways, 5, ONE_THREAD)
-    first = next(iter(ways))
-    for key, title in {"best_value": "best validation accuracy", "test/accuracy": "test accuracy"}.items():
-        values = {way: each(statuses[way], key) for way in ways}
-        for way in ways:
-            found.add(f"digits, {way}: {title}", "fraction", values[way])
-            if way != first and len(values[way]) > 1 and key == "best_value":
-                lost = mean(values[first]) - mean(values[way])
-                found.at_most(f"digits, {way}: {title} lost", lost, max(stdev(values[first]), stdev(values[way])))
+    seconds: Dict[str, List[float]] = {way: [] for way in ways}
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="rings-", dir=options.work))
+        hosts = network.Network(folder, stack, count=WORKERS)
+        hosts.delay(DELAY_MS, MBIT_PER_S)
+        for turn in range(options.turns or (1 if options.quick else 3)):
+            for way, (count, arrays) in ways.items():
+                given = (hosts, count, arrays, numbers // arrays, times)
+                seconds[way].append(journal.value(["rings", way, turn], rings.seconds_of_a_sum, *given))
+    first, *others = ways
+    for way, values in seconds.items():
+        found.add(f"sum of {numbers / 2**20:g} M numbers over four hosts, {way}", "s", values)
+    for way in others:
+        found.compare(f"seconds of a sum, {way} / {first}", seconds[way], seconds[first], None)
+
+
+def _accuracy(options: Options, journal: Journal, found: Measured) -> None:
+    """The target is a loss of at most one deviation of the seeds."""
+    epochs = 1 if options.quick else 30
+    intervals = {
+        "sum in every step": (),
+        "sync_every=8, average": ("kvstore.sync_every=8",),
+        "sync_every=20, nesterov": ("kvstore.sync_every=20", "kvstore.outer_optimizer=nesterov"),
+    }
+    for store in STORES:
+        if options.only.lower() not in f"accuracy, {store}":
+            continue
+        group = [f"kvstore={store}", f"cluster.workers={WORKERS}", "early_stopping=off", f"trainer.max_epochs={epochs}"]
+        scores: Dict[str, List[float]] = {way: [] for way in intervals}
+        for seed in range(1 if options.quick else 5):
+            for way, more in intervals.items():
+                own = [*group, *more, f"trainer.seed={seed}"]
+                scores[way].append(journal.value(["accuracy", store, way, seed], _best_accuracy, own, options))
+        first, *others = scores
+        for way, values in scores.items():
+            found.add(f"digits, {store}, {way}: best validation accuracy", "fraction", values)
+            if way in others and len(values) > 1:
+                lost = mean(scores[first]) - mean(values)
+                name = f"digits, {store}, {way}: validation accuracy lost"
+                found.at_most(name, lost, max(stdev(scores[first]), stdev(values)))
+
+
+def _best_accuracy(overrides: Sequence[str], options: Options) -> float:
+    folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=options.work))
+    return float(status_of(train(overrides, folder, environment=ONE_THREAD))["best"]["value"])

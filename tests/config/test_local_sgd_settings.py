@@ -8,9 +8,10 @@ import pytest
 
 from mxtrain.api.custom_loop import require_custom_steps
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore import local_sgd
+from mxtrain.kvstore import horovod_store, local_sgd
 from mxtrain.kvstore.spec import DistSync, Horovod, Summing
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import ALONE
 from mxtrain.workflows.verify import refuse_updates_without_order
 
 EVERY_5 = ("kvstore=dist_sync", "kvstore.sync_every=5")
@@ -71,3 +72,18 @@ def test_outer_optimizers_have_the_defaults_of_diloco(
     monkeypatch.setattr(DistSync, "connect", Summing.connect)
     built: Any = DistSync(sync_every=5, **settings).build()
     assert isinstance(built, local_sgd.LocalSGDStore) and (built._outer.lr, built._outer.momentum) == outer
+
+
+@pytest.mark.parametrize(
+    "settings, mib",
+    [({}, 4), ({"sync_every": 5}, 16), ({"sync_every": 5, "bucket_mib": 0.5}, 0.5), ({"bucket_mib": 32}, 32)],
+)
+def test_messages_of_local_sgd_on_a_ring_are_large(settings: Any, mib: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horovod_store, "HorovodStore", lambda *given: given)
+    *_, hierarchical, bucket_bytes = Horovod(**settings).connect(ALONE)  # type: ignore[misc]
+    assert (hierarchical, bucket_bytes) == (False, mib * 2**20)
+
+
+def test_workers_of_a_hierarchy_are_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horovod_store, "HorovodStore", lambda *given: given)
+    assert Horovod(hierarchical=True).connect(ALONE)[2] is True  # type: ignore[index]

@@ -10,6 +10,7 @@ from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.reduction import Reduction
+from mxtrain.kvstore.world import World
 
 
 def run_workers(count: int, work: Any) -> Any:
@@ -106,3 +107,17 @@ def test_gradients_are_summed_over_replicas_and_workers_in_every_step(dtype: str
                 np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)
         assert (times.step, times.sizes) == (10, [7, 8]) and times.exchange_s > 0
         assert len(times.compute_s) == 2 and all(0 < seconds < 60 for seconds in times.compute_s)
+
+
+@pytest.mark.parametrize("bucket_bytes, messages", [(24, 3), (48, 2), (72, 1)])
+def test_messages_have_the_size_of_the_buckets(bucket_bytes: int, messages: int) -> None:
+    """Three gradients of 24 bytes each."""
+    rendezvous = Rendezvous(2)
+
+    def work(world: World) -> Any:
+        store = ThreadStore(world, rendezvous, bucket_bytes=bucket_bytes)
+        made = [Reduction(name, [nd.full((6,), world.rank + 1)], 0) for name in "abc"]
+        store.reduce(made)
+        return len(store.buckets_of(made)), [one.replicas[0].asnumpy().tolist() for one in made]
+
+    assert rendezvous.run(work) == [(messages, [[3.0] * 6] * 3)] * 2
