@@ -316,8 +316,10 @@ class Supervisor:
         failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED_EXIT_CODES]
         if failed:
             # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
-            # a signal may only be a consequence.
-            process, code = min(failed, key=lambda pair: (pair[1] not in FINAL, pair[1] < 0))
+            # a signal may only be a consequence. SIGABRT mostly is one: Gloo ends members that lose a peer.
+            process, code = min(
+                failed, key=lambda pair: (pair[1] not in FINAL, pair[1] < 0, pair[1] == -signal.SIGABRT)
+            )
             return self._failure(process, process.describe_end(), code)
         for process in processes:
             if process.exit_code is None:

@@ -215,7 +215,7 @@ class RingMembership(Membership):
     @property
     def elastic(self) -> bool:
         """Returns True if a supervisor can form a new ring after members leave or join."""
-        return self._ring is not None
+        return self._ring is not None and not self._store.hierarchical
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
         """Waits for the sums, so that either all remaining members apply a step or none of them.

@@ -362,6 +362,11 @@ class Horovod(Summing):
     other, so larger ones are faster on links with a long delay; smaller ones leave earlier, while backward still
     runs."""
 
+    @property
+    def elastic(self) -> bool:
+        # Horovod ends the processes of the other members if one of a process set is lost.
+        return super().elastic and not self.hierarchical
+
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
             return super().unsupported_reason(devices, num_workers)

@@ -100,6 +100,14 @@ def test_worker_that_died_after_joining_is_not_in_the_ring() -> None:
         assert ring.generation == 1 and ring.is_newcomer(workers[2]) and not ring.is_newcomer(workers[1])
 
 
+def test_a_killed_worker_is_the_cause_and_not_one_that_aborted() -> None:
+    workers = [Worker(number) for number in range(3)]
+    supervisor = Supervisor(Cluster(workers=3), lambda *_: [], list, print)
+    workers[0].gone, workers[1].gone = -signal.SIGABRT, -signal.SIGKILL
+    failure = supervisor._first_failure(workers, workers)
+    assert failure is not None and failure.process == "worker 1"
+
+
 def test_new_worker_that_never_joins_is_given_up() -> None:
     workers = [Worker(number) for number in range(3)]
     with closing(Ring()) as ring:

@@ -153,6 +153,23 @@ def test_ssh_ring_has_the_same_weights_and_restarts_after_a_loss(
 
 
 @pytest.mark.zoo
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+def test_a_hierarchy_restarts_after_the_loss_of_a_worker(network: Network, tmp_path: Path) -> None:
+    """Two workers on each of two hosts; worker 1 is on the first one."""
+    given = ("kvstore=horovod", "kvstore.hierarchical=true", "cluster.workers=4")
+    for name in ("unbroken", "killed"):
+        (tmp_path / name).mkdir()
+    over_ssh(network, tmp_path / "unbroken", *given).end()
+    run = over_ssh(network, tmp_path / "killed", *given).wait_until(has_steps(tmp_path / "killed" / "run", 45))
+    (pid,) = pids(tmp_path / "killed" / "run", "worker1")
+    os.kill(pid, signal.SIGKILL)
+    run.end()
+    assert_same(tmp_path / "killed" / "run", tmp_path / "unbroken" / "run")
+    assert f"worker 1 (process {pid}) was ended by SIGKILL" in run.output and "restart 1 of 3" in run.output
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.zoo
 def test_ssh_run_resumes_after_a_network_partition(network: Network, tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     run = over_ssh(network, tmp_path, "cluster.heartbeat_timeout=3").wait_until(has_steps(run_dir, 45))

@@ -53,8 +53,9 @@ def test_commands_without_local_steps_refuse_them(describe_run: Any, refuse: Any
         refuse(describe_run(*EVERY_5, TWO))
 
 
-def test_a_ring_with_local_steps_is_not_elastic() -> None:
+def test_a_ring_with_local_steps_or_a_hierarchy_is_not_elastic() -> None:
     assert Horovod().elastic and not Horovod(sync_every=5).elastic and not DistSync().elastic
+    assert not Horovod(hierarchical=True).elastic
 
 
 @pytest.mark.parametrize(
