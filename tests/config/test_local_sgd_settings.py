@@ -47,6 +47,11 @@ def test_combinations_are_refused(describe_run: Any, overrides: Tuple[str, ...],
     assert "Type kvstore=dist_sync" not in str(refused.value)
 
 
+def test_nesterov_has_settings(describe_run: Any) -> None:
+    store = describe_run(*EVERY_5, "kvstore.outer_optimizer=nesterov", "kvstore.outer_lr=0.3").kvstore
+    assert (store.outer_lr, store.outer_momentum) == (0.3, None)
+
+
 @pytest.mark.parametrize("refuse", [refuse_updates_without_order, lambda run: require_custom_steps(run, None)])
 def test_commands_without_local_steps_refuse_them(describe_run: Any, refuse: Any) -> None:
     with pytest.raises(ConfigError, match="kvstore.sync_every"):
