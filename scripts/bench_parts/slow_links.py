@@ -130,11 +130,11 @@ def _speed(options: Options, journal: Journal, found: Measured) -> None:
         hosts.delay(DELAY_MS, MBIT_PER_S)
         for case, store in chosen:
             given = [*COMMON, *case.overrides, f"kvstore={store}", *hosts.over_ssh(options.work)]
-            # Steps that are timed, steps before them, and overrides. Local SGD is timed from one synchronisation to
-            # another: whole intervals.
+            # Steps that are timed, steps before them, and overrides. Local SGD is timed over a whole interval, with one
+            # synchronisation; the first steps have more votes.
             ways = {
                 "sum in every step": (3, 1, "kvstore.sync_every=null"),
-                f"sync_every={case.every}": (case.every, case.every, f"kvstore.sync_every={case.every}"),
+                f"sync_every={case.every}": (case.every, min(case.every, 8), f"kvstore.sync_every={case.every}"),
                 "computation alone": (10, 8, f"kvstore.sync_every={NEVER}"),
             }
             if store == "horovod":
@@ -216,7 +216,14 @@ def _accuracy(options: Options, journal: Journal, found: Measured) -> None:
     for store in STORES:
         if options.only.lower() not in f"accuracy, {store}":
             continue
-        group = [f"kvstore={store}", f"cluster.workers={WORKERS}", "early_stopping=off", f"trainer.max_epochs={epochs}"]
+        group = [
+            "model=mlp",
+            "model.hidden=[128,128]",
+            f"kvstore={store}",
+            f"cluster.workers={WORKERS}",
+            "early_stopping=off",
+            f"trainer.max_epochs={epochs}",
+        ]
         scores: Dict[str, List[float]] = {way: [] for way in intervals}
         for seed in range(1 if options.quick else 5):
             for way, more in intervals.items():
