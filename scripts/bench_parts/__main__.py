@@ -583,8 +583,8 @@ PARTS: Dict[str, Part] = {
             "limit is at least 4.",
             "hierarchy: two workers on each of two such hosts, with kvstore.hierarchical and without, in turn.",
             "rings: seconds in which four hosts sum the gradients of ResNet-50 with Horovod, without computation.",
-            "accuracy: digits, an MLP of 2 x 128 units, 30 epochs, four workers, five seeds; the target is a loss of at "
-            "most one deviation of the seeds. One validation sample is 0.0037.",
+            "accuracy: digits, an MLP of 2 x 128 units, 30 epochs, four workers, five seeds; the target is a loss "
+            "of at most one deviation of the seeds. One validation sample is 0.0037.",
             "`--only`, `--records` and `--minutes` take the measurements in pieces.",
         ],
         slow_links.needs_hosts,
