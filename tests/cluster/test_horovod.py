@@ -10,17 +10,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 from running import Process, assert_same, checkpoints, has_steps, rows, status, steps, verify
 from test_workers import LENET, SLOW, nobody_is_left, processes
 
 from mxtrain.checkpoint.contents import read_checkpoint
+from mxtrain.cluster import ring as rings
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.ring import KeyValueServer, Ring, peer_user
@@ -272,20 +275,6 @@ def test_gloo_store_keeps_values_and_refuses_foreign_users() -> None:
 
         assert put(b"address") == 200 and put(b"another") == 409 and put(b"x" * 70_000) == 403
         assert urllib.request.urlopen(url, timeout=5).read() == b"address"
-        connection = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                f"import socket,sys; s=socket.create_connection(('127.0.0.1',{server.port})); "
-                "print(s.getsockname()[1], flush=True); sys.stdin.read()",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert connection.stdout is not None
-        assert peer_user("127.0.0.1", int(connection.stdout.readline())) == os.getuid()
-        connection.communicate("")
     with closing(KeyValueServer("127.0.0.1", writable=False)) as server:
         url = f"http://127.0.0.1:{server.port}/mxtrain/next"
         assert put(json.dumps({"generation": 9}).encode()) == 403
@@ -305,17 +294,61 @@ def test_another_user_cannot_connect_to_the_ring() -> None:
         assert "RemoteDisconnected" in done.stderr or "ConnectionResetError" in done.stderr
 
 
-def test_closed_connection_of_another_user_is_not_root() -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root can become another user")
+@contextmanager
+def connection_of(user: int, is_open: bool) -> Iterator[socket.socket]:
+    """Accepts a connection of a process of a user, which keeps it open or has ended."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
         code = (
-            "import os, socket; s = socket.socket(); socket.getaddrinfo('127.0.0.1', 1); os.setuid(65534); "
-            f"s.connect(('127.0.0.1', {port})); print(s.getsockname()[1]); s.sendall(b'PUT /a HTTP/1.1')"
+            "import os, socket, sys; socket.getaddrinfo('127.0.0.1', 1); "
+            f"os.getuid() == {user} or os.setuid({user}); s = socket.socket(); "
+            f"s.connect(('127.0.0.1', {listener.getsockname()[1]})); s.sendall(b'PUT /a HTTP/1.1'); sys.stdin.read()"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert peer_user("127.0.0.1", int(done.stdout)) is None
+        stdin = subprocess.PIPE if is_open else subprocess.DEVNULL
+        with (
+            subprocess.Popen([sys.executable, "-S", "-c", code], stdin=stdin) as process,
+            closing(listener.accept()[0]) as connection,
+        ):
+            if not is_open:
+                process.wait()
+            yield connection
+            process.communicate()
+
+
+USERS = (os.getuid(), 65534) if os.getuid() == 0 else (os.getuid(),)
+"""Users that a test can become."""
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["kernel", "table"])
+def test_user_at_the_other_end_of_a_connection(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if answers:
+        monkeypatch.setattr(rings, "_read_table", lambda *_: None)
+    else:
+        monkeypatch.setattr(rings, "_ask_kernel", lambda *_: None)
+    for user in USERS:
+        with connection_of(user, is_open=True) as connection:
+            assert peer_user(connection) == user
+        # The kernel would say that it is root's.
+        with connection_of(user, is_open=False) as connection:
+            assert peer_user(connection) is None
+
+
+def test_kernel_without_socket_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "_NETLINK_SOCK_DIAG", 99)
+    with connection_of(os.getuid(), is_open=True) as connection:
+        assert peer_user(connection) == os.getuid()
+
+
+def test_many_workers_connect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_released = threading.Event()
+
+    def wait(connection: socket.socket) -> None:
+        is_released.wait(10)
+
+    monkeypatch.setattr(rings, "peer_user", wait)
+    with closing(KeyValueServer("127.0.0.1")) as server, ExitStack() as stack:
+        for _ in range(64):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=0.5))
+        is_released.set()
 
 
 def test_missing_horovod_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
