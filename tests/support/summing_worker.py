@@ -10,10 +10,11 @@ import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.horovod_store import HorovodStore
+from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.world import World
 
 rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
-store = HorovodStore(World(rank, size), hierarchical=sys.argv[1] == "True")
+store = HorovodStore(World(rank, size), hierarchical=sys.argv[1] == "True", bucket_bytes=1200)
 arrays = [
     nd.array(np.random.RandomState(10 * rank + number).randn(length)) for number, length in enumerate((5, 70_000))
 ]
@@ -24,5 +25,6 @@ for _ in range(3):
     found.append([float(array.asnumpy().astype(np.float64).sum()) for array in arrays])
     digest = [array.asnumpy().tobytes().hex()[:40] for array in arrays]
 total = store.total([rank, 0.5])
-print("RESULT " + json.dumps([found, digest, total.tolist(), store._hierarchy is not None]))
+buckets = store.buckets_of([Reduction(name, [nd.zeros((300,))], 0) for name in "abc"])
+print("RESULT " + json.dumps([found, digest, total.tolist(), store._hierarchy is not None, len(buckets)]))
 store.close()
