@@ -86,8 +86,8 @@ def expected(count: int) -> List[List[float]]:
 )
 def test_all_workers_get_the_sum(hosts: List[str], hierarchical: bool, is_hierarchy: bool) -> None:
     results = run_workers(hosts, hierarchical)
-    for sums, digest, total, hierarchy, num_buckets in results:
+    for host, (sums, digest, total, hierarchy, own_set, num_buckets) in zip(hosts, results):
         np.testing.assert_allclose(sums, expected(len(hosts)), rtol=1e-3, atol=1e-2)
         assert digest == results[0][1]  # the same bits on all workers
         assert total == [sum(range(len(hosts))), 0.5 * len(hosts)] and hierarchy == is_hierarchy
-        assert num_buckets == 3
+        assert own_set == (is_hierarchy and hosts.count(host) > 1) and num_buckets == 3

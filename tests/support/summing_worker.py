@@ -26,5 +26,7 @@ for _ in range(3):
     digest = [array.asnumpy().tobytes().hex()[:40] for array in arrays]
 total = store.total([rank, 0.5])
 buckets = store.buckets_of([Reduction(name, [nd.zeros((300,))], 0) for name in "abc"])
-print("RESULT " + json.dumps([found, digest, total.tolist(), store._hierarchy is not None, len(buckets)]))
+hierarchy = store._hierarchy
+own_set = hierarchy is not None and hierarchy._own is not None
+print("RESULT " + json.dumps([found, digest, total.tolist(), hierarchy is not None, own_set, len(buckets)]))
 store.close()
