@@ -31,7 +31,7 @@ class Launcher:
 
     def __init__(self, cluster: Cluster, van: Optional[str]):
         self.cluster, self.van = cluster, van
-        self._standbys: Dict[str, LocalProcess] = {}
+        self._standbys: Dict[str, Process] = {}
 
     @property
     def address(self) -> str:
@@ -55,7 +55,10 @@ class Launcher:
     def close(self) -> None:
         """Ends what the launcher keeps between attempts."""
         for standby in self._standbys.values():
+            standby.kill()  # all at once, because `close` waits
+        for standby in self._standbys.values():
             standby.close()
+        self._standbys.clear()
 
     def prepare(self, processes: Sequence[Process]) -> None:
         """Starts a standby for each process that has none, if `cluster.standby` asks for it. Called again and again
@@ -64,18 +67,27 @@ class Launcher:
             return
         for process in processes:
             if process.spec.name not in self._standbys:
-                self._standbys[process.spec.name] = LocalProcess(process.spec, self._start_one, is_standby=True)
+                self._standbys[process.spec.name] = self._start_standby(process)
             self._standbys[process.spec.name].listen()  # or its heartbeats would fill the pipe
 
-    def _start_one(self, spec: LaunchSpec) -> Process:
-        """Starts a process, by its standby if that is alive."""
+    def _start_standby(self, process: Process) -> Process:
+        """Starts a standby on the host of a process."""
+        return LocalProcess(process.spec, self._start_one, is_standby=True)
+
+    def _begin_standby(self, spec: LaunchSpec) -> Optional[Process]:
+        """Returns the standby of a process after it was told to take its place; None if none is alive."""
         standby = self._standbys.pop(spec.name, None)
-        if standby is not None:
-            with suppress(OSError):
-                standby.begin(spec)
-                return standby
-            standby.close()
-        return LocalProcess(spec, self._start_one)
+        if standby is None:
+            return None
+        with suppress(OSError):
+            standby.begin(spec)
+            return standby
+        standby.close()
+        return None
+
+    def _start_one(self, spec: LaunchSpec) -> Process:
+        """Starts a process on this machine, by its standby if that is alive."""
+        return self._begin_standby(spec) or LocalProcess(spec, self._start_one)
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         """Starts all processes; the stack closes them.
@@ -119,6 +131,7 @@ def launch_message(
     environment: Mapping[str, str],
     python: str,
     proof: Optional[Path] = None,
+    is_standby: bool = False,
 ) -> Message:
     """Returns the message to relays, each of which starts the specs that are meant for it.
 
@@ -128,6 +141,7 @@ def launch_message(
         environment: variables of all processes; not repeated in each spec.
         python: path of Python on the hosts.
         proof: file next to the run directory that worker 0 must see.
+        is_standby: True if the processes wait for an order to begin.
     """
     return {
         "launch_specs": [
@@ -136,6 +150,7 @@ def launch_message(
                 "command": [python, *spec.command[1:]],
                 "environment": {k: v for k, v in spec.environment.items() if environment.get(k) != v},
                 "is_worker": spec.name.startswith("worker"),
+                "is_standby": is_standby,
                 "proof": [str(proof), proof.read_text()] if proof is not None and spec.name == "worker 0" else None,
             }
             for spec in specs

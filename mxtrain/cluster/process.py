@@ -74,6 +74,14 @@ class Process:
         """Starts another process in its place; only if `can_be_replaced`."""
         raise NotImplementedError
 
+    def begin(self, spec: LaunchSpec) -> None:
+        """Makes a standby the process of `spec`, of the same name as its own.
+
+        Raises:
+            OSError: it has ended.
+        """
+        raise NotImplementedError
+
     @property
     def host(self) -> str:
         """Returns the name of its host, the same for all processes there."""
@@ -148,6 +156,15 @@ class Process:
             return log.read().decode(errors="replace").splitlines()[-count:]
 
 
+def order_of(before: LaunchSpec, after: LaunchSpec) -> JsonObject:
+    """Returns the order that makes a standby with the spec `before` the process of `after`; see
+    `mxtrain.cluster.standby`."""
+    names = {*before.environment, *after.environment}
+    new = {name: after.environment.get(name) for name in names}
+    changed = {name: value for name, value in new.items() if before.environment.get(name) != value}
+    return {"environment": changed, "arguments": list(after.command[len(module_command("mxtrain")) :])}
+
+
 class LocalProcess(Process):
     """A child process on this machine.
 
@@ -198,15 +215,7 @@ class LocalProcess(Process):
         return self._start(spec)
 
     def begin(self, spec: LaunchSpec) -> None:
-        """Makes a standby the process of `spec`, of the same name as its own.
-
-        Raises:
-            OSError: it has ended.
-        """
-        before, after = self.spec.environment, spec.environment
-        changed = {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)}
-        arguments = list(spec.command[len(module_command("mxtrain")) :])
-        os.write(self._orders, json.dumps({"environment": changed, "arguments": arguments}).encode() + b"\n")
+        os.write(self._orders, json.dumps(order_of(self.spec, spec)).encode() + b"\n")
         self._close_orders()
         self.spec = spec
         self._started_at = self.heartbeat_at = self.progress_at = time.monotonic()

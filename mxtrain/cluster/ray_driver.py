@@ -362,7 +362,8 @@ class RayDriver:
     def _start(self, message: Message, num_starts: int = 1) -> None:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = self._settings["bundles"][message["bundle"]]
+        # The process of a standby has reserved the resources of the bundle already.
+        bundle = {} if message.get("is_standby") else self._settings["bundles"][message["bundle"]]
         actor = (
             self._ray.remote(RelayActor)
             .options(

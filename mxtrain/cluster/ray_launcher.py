@@ -124,11 +124,18 @@ class RayLauncher(Launcher):
     def __init__(self, cluster: Cluster, van: Optional[str]):
         super().__init__(cluster, van)
         self._options = read_options(cluster.launcher_options)
+        if cluster.standby and self._options.gpus:
+            raise ConfigError(
+                f"cluster.standby=true with {SETTING} and GPUs: Ray gives the GPUs of a worker to no second process. "
+                "Leave cluster.standby out."
+            )
         _require_ray()
         if cluster.interface is not None:
             interface_address(cluster.interface)
         self._num_servers = 0 if van is None else cluster.num_servers
         self._num_started = 0
+        self._environment: Dict[str, str] = {}
+        self._proof: Optional[Path] = None
         self._channel = self._connect(self._options.wait or 0.0)
         try:
             self._wait_until_placed()
@@ -153,6 +160,7 @@ class RayLauncher(Launcher):
 
     def obstacle(self) -> str:
         if self._channel.problem:
+            super().close()  # standbys end with their connection
             self._channel.close()
             self._channel = self._connect(self.cluster.start_timeout)
         deadline = time.monotonic() + ANSWER_S
@@ -162,6 +170,7 @@ class RayLauncher(Launcher):
         return "" if self._channel.is_placed else self._channel.problem or self._channel.progress
 
     def close(self) -> None:
+        super().close()
         self._channel.close()
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
@@ -171,6 +180,7 @@ class RayLauncher(Launcher):
         proof = logs / ".here"
         replace_file(proof, secrets.token_hex(16).encode())
         stack.callback(proof.unlink)
+        self._environment, self._proof = environment, proof
         processes: List[Process] = []
         bundles = self._bundles_of(placed["nodes"])
         nodes = [placed["nodes"][bundle] for bundle in bundles]
@@ -182,24 +192,37 @@ class RayLauncher(Launcher):
                     stack.callback(root.remove_sockets, len(specs))
                 if specs[0].name == "scheduler":
                     variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
-                    processes.append(started_here(replace(specs[0], environment=variables), stack))
+                    scheduler = replace(specs[0], environment=variables)
+                    processes.append(started_here(scheduler, stack, self._start_one))
             for spec in specs:
                 at = self._position(spec)
                 if at is not None and nodes[at] == node:
-                    start_timeout_s = self.cluster.start_timeout
-                    processes.append(self._start(spec, bundles[at], environment, proof, attempt == 0, start_timeout_s))
+                    processes.append(self._start_or_begin(spec, bundles[at], attempt == 0, self.cluster.start_timeout))
                     stack.callback(processes[-1].close)
         return processes
 
-    def _start(
+    def _start_standby(self, process: Process) -> Process:
+        if not isinstance(process, RayProcess):  # the scheduler
+            return super()._start_standby(process)
+        return self._start(process.spec, process.bundle, is_standby=True)
+
+    def _start_or_begin(
         self,
         spec: LaunchSpec,
         bundle: int,
-        environment: Dict[str, str],
-        proof: Path,
         is_first: bool = False,
         start_timeout_s: float = math.inf,  # a replacement waits for a node
-    ) -> RayProcess:
+    ) -> Process:
+        """Starts a process in a bundle, by its standby if that is there."""
+        spec = self._with_resources(spec)
+        standby = self._standbys.get(spec.name)
+        if isinstance(standby, RayProcess) and standby.bundle != bundle:
+            # Ray has placed the bundles anew, and ranks have moved between them.
+            self._standbys.pop(spec.name).close()
+        return self._begin_standby(spec) or self._start(spec, bundle, is_first, start_timeout_s)
+
+    def _with_resources(self, spec: LaunchSpec) -> LaunchSpec:
+        """Returns the spec of a process with the variables for the resources that Ray reserves."""
         if spec.name.startswith("worker"):
             variables = dict(spec.environment)
             if self._options.gpus:
@@ -207,18 +230,30 @@ class RayLauncher(Launcher):
             if self._options.cpus is not None:
                 variables.setdefault("OMP_NUM_THREADS", str(max(1, int(self._options.cpus))))
             spec = replace(spec, environment=variables)
+        return spec
+
+    def _start(
+        self,
+        spec: LaunchSpec,
+        bundle: int,
+        is_first: bool = False,
+        start_timeout_s: float = math.inf,
+        is_standby: bool = False,
+    ) -> RayProcess:
         index, self._num_started = self._num_started, self._num_started + 1
         specs = [*[None] * index, spec]
-        message = launch_message(self.cluster, specs, environment, python_of(self.cluster), proof)
+        python = python_of(self.cluster)
+        message = launch_message(self.cluster, specs, self._environment, python, self._proof, is_standby)
         process = RayProcess(
             spec,
             self._channel,
             index,
             is_first,
             start_timeout_s,
-            lambda another: self._start(another, bundle, environment, proof),
+            lambda another: self._start_or_begin(another, bundle),
+            bundle,
         )
-        self._channel.send({"start": index, "bundle": bundle, "launch": message})
+        self._channel.send({"start": index, "bundle": bundle, "is_standby": is_standby, "launch": message})
         return process
 
     def _position(self, spec: LaunchSpec) -> Optional[int]:
@@ -372,6 +407,7 @@ class RayProcess(RelayedProcess):
         is_first: True in the first attempt of the run.
         start_timeout_s: seconds within which the actor must start.
         start: starts another process in its bundle.
+        bundle: number of its bundle in the placement group.
     """
 
     can_be_replaced = True
@@ -384,8 +420,10 @@ class RayProcess(RelayedProcess):
         is_first: bool,
         start_timeout_s: float,
         start: Callable[[LaunchSpec], Process],
+        bundle: int = 0,
     ):
         super().__init__(spec, channel, index, ranked=True, is_first=is_first)
+        self.bundle = bundle
         self._channel: RayChannel = channel
         self._start, self._start_timeout_s = start, start_timeout_s
         self._created_at = time.monotonic()

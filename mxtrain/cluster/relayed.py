@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from mxtrain.cluster.frames import Message, decode, decode_piece, encode, split
-from mxtrain.cluster.process import LaunchSpec, Process, kill_group, start_child
+from mxtrain.cluster.process import LaunchSpec, Process, kill_group, order_of, start_child
 from mxtrain.cluster.stopping import EXIT_CODES, WARNINGS
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
@@ -303,6 +303,15 @@ class RelayedProcess(Process):
         self._log = None if spec.log is None else append_to(spec.log, "ab", buffering=0)
         self._printer = Printer() if spec.log is None else None
         channel.processes[index] = self
+
+    def begin(self, spec: LaunchSpec) -> None:
+        self.listen()
+        # An order for an actor of Ray that has not started is lost if the actor is started again.
+        if not self.pid or self.exit_code is not None or self.describe_silence(MIN_SILENCE_S):
+            raise ProcessLookupError(f"{self.spec.name} ({self.location}) does not run")
+        self._channel.send({"of": self._index, "begin": order_of(self.spec, spec)})
+        self.spec = spec
+        self._started_at = self.progress_at = time.monotonic()
 
     def take(self, message: Message) -> None:
         """Handles a message of the relay about this process."""

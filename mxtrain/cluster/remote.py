@@ -35,7 +35,7 @@ import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
 from mxtrain.cluster.hosts import interface_address
 from mxtrain.cluster.launched import OWN_GPUS, local_rank_variables, own_address, rank_of
-from mxtrain.cluster.member import HEARTBEAT_FD
+from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.cluster.relayed import SIGNALS
 from mxtrain.cluster.stopping import WARNINGS
@@ -72,13 +72,15 @@ class Child:
         self.heartbeat_rest = b""
         self.heartbeat, heartbeat_writer = os.pipe()
         self.output, output_writer = os.pipe()
+        orders, self._orders = os.pipe() if spec.get("is_standby") else (-1, -1)
         for reader in (self.heartbeat, self.output):
             os.set_blocking(reader, False)
+        standby = {STANDBY_FD: str(orders)} if orders >= 0 else {}
         try:
             self.popen = start_child(
                 spec["command"],
-                env={**environment, HEARTBEAT_FD: str(heartbeat_writer)},
-                pass_fds=[heartbeat_writer],
+                env={**environment, HEARTBEAT_FD: str(heartbeat_writer), **standby},
+                pass_fds=[heartbeat_writer, orders] if standby else [heartbeat_writer],
                 stdin=subprocess.DEVNULL,
                 stdout=output_writer,
                 stderr=subprocess.STDOUT,
@@ -86,6 +88,20 @@ class Child:
         finally:
             os.close(heartbeat_writer)
             os.close(output_writer)
+            if standby:
+                os.close(orders)
+
+    def begin(self, order: JsonObject) -> None:
+        """Sends a standby the order to take the place of a process; see `mxtrain.cluster.standby`."""
+        with suppress(BrokenPipeError):  # it has ended, which its exit code says
+            os.write(self._orders, json.dumps(order).encode() + b"\n")
+        self.close_orders()
+
+    def close_orders(self) -> None:
+        """Closes the pipe for the order, if it is open."""
+        if self._orders >= 0:
+            os.close(self._orders)
+            self._orders = -1
 
 
 class Relay:
@@ -186,6 +202,8 @@ class Relay:
                     self._start(message)
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
+                elif "begin" in message and message["of"] in self._children:
+                    self._children[message["of"]].begin(message["begin"])
 
     def _listen(self, heartbeats: Tuple[str, int]) -> None:
         """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives, and the
@@ -307,6 +325,7 @@ class Relay:
                 if fd in self._selector.get_map():
                     self._selector.unregister(fd)
                 os.close(fd)
+            child.close_orders()
             self._send({"of": child.index, "exit": code})
             del self._children[child.index]
 

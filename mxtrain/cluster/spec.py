@@ -59,7 +59,8 @@ class Cluster(Spec):
     """Seconds before the first restart; twice as long before each further one, a minute at most."""
     standby: bool = False
     """Keep a second process for each one, which has loaded its libraries and takes its place after a failure, without
-    `backoff` before the first restart. It needs the memory of an idle process; with launcher=local."""
+    `backoff` before the first restart. It needs the memory of an idle process; with launcher=local, ssh or ray (without
+    GPUs)."""
     memory_steps: Optional[Positive] = None
     """Optimizer steps between copies of the state in memory (/dev/shm), from which a restart continues if they are
     newer than the last checkpoint. They end with the run; with launcher=local or ssh. None: no copies."""
@@ -106,10 +107,10 @@ class Cluster(Spec):
                 f"cluster.memory_steps={self.memory_steps} with cluster.launcher={self.launcher}: copies in memory "
                 "need worker 0 on the machine of the supervisor: cluster.launcher=local or ssh. Leave it out."
             )
-        if self.standby and self.launcher != "local":
+        if self.standby and self.launcher not in ("local", "ssh", "ray"):
             return (
-                f"cluster.standby=true with cluster.launcher={self.launcher}: only processes of cluster.launcher=local "
-                "have standbys. Leave it out."
+                f"cluster.standby=true with cluster.launcher={self.launcher}: only processes of cluster.launcher="
+                "local, ssh and ray have standbys. Leave it out."
             )
         for name in ("interface", "launcher_options"):
             if getattr(self, name) and self.launcher == "local":

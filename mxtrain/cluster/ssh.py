@@ -17,8 +17,8 @@ from mxtrain.cluster.frames import Message, decode
 from mxtrain.cluster.hosts import Host, free_port, interface_address, is_own_address, read_hosts, spread
 from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, name_of, passed
 from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
-from mxtrain.cluster.process import Process, start_child
-from mxtrain.cluster.relayed import Channel
+from mxtrain.cluster.process import LaunchSpec, Process, start_child
+from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
@@ -79,15 +79,35 @@ class SSHLauncher(Launcher):
             specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
             specs_of_host = [spec if self._where[spec.name] == host else None for spec in specs]
             if host.is_here:
-                processes += [started_here(spec, stack) for spec in specs_of_host if spec is not None]
+                processes += [started_here(spec, stack, self._start_one) for spec in specs_of_host if spec is not None]
                 continue
-            message = launch_message(self.cluster, specs_of_host, remote_environment, python_of(self.cluster))
-            channel = Channel(
-                self._ssh(host, []), os.environ, message, 3 * self._patience_s + CHECK_S, f"ssh to {host.name}"
-            )
-            processes += relayed(channel, specs_of_host, ranked=False, attempt=attempt, stack=stack)
+            for index, spec in enumerate(specs_of_host):
+                standby = spec and self._begin_standby(spec)
+                if standby:
+                    stack.callback(standby.close)
+                    processes.append(standby)
+                    specs_of_host[index] = None
+            if any(specs_of_host):
+                channel = self._open_channel(host, specs_of_host)
+                processes += relayed(channel, specs_of_host, ranked=False, attempt=attempt, stack=stack)
         names = [spec.name for spec in specs]
         return sorted(processes, key=lambda process: names.index(process.spec.name))
+
+    def _start_standby(self, process: Process) -> Process:
+        host = self._where[process.spec.name]
+        if host.is_here:
+            return super()._start_standby(process)
+        # A connection of its own, because that of the process ends with the other processes of its host.
+        channel = self._open_channel(host, [process.spec], is_standby=True)
+        return RelayedProcess(process.spec, channel, 0, ranked=False, is_first=False)
+
+    def _open_channel(self, host: Host, specs: Sequence[Optional[LaunchSpec]], is_standby: bool = False) -> Channel:
+        """Connects to a host, where a relay starts the processes."""
+        message = launch_message(
+            self.cluster, specs, passed(self.cluster.environment), python_of(self.cluster), is_standby=is_standby
+        )
+        start_timeout_s = 3 * self._patience_s + CHECK_S
+        return Channel(self._ssh(host, []), os.environ, message, start_timeout_s, f"ssh to {host.name}")
 
     def _ssh(self, host: Host, arguments: Sequence[str]) -> List[str]:
         """Returns the command that runs a relay on a host."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
+import test_standby
+import test_workers
 from bench_parts.network import Network, hostfile
 from bench_parts.network import unsupported_reason as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
@@ -167,6 +169,20 @@ def test_a_hierarchy_restarts_after_the_loss_of_a_worker(network: Network, tmp_p
     assert_same(tmp_path / "killed" / "run", tmp_path / "unbroken" / "run")
     assert f"worker 1 (process {pid}) was ended by SIGKILL" in run.output and "restart 1 of 3" in run.output
     nobody_is_left(tmp_path)
+
+
+@pytest.mark.zoo
+def test_ssh_restarts_by_standbys_on_all_hosts(network: Network, tmp_path: Path) -> None:
+    unbroken = test_standby.trained(
+        tmp_path / "unbroken", *test_standby.PS, *test_workers.SLOW, "trainer.log_interval=1"
+    )
+    given = ["cluster.launcher=ssh", f"cluster.hostfile={hostfile(tmp_path / 'hosts', network.addresses[:2])}"]
+    given += [f"cluster.launcher_options=[-F,{network.ssh_config}]", *test_standby.PS]
+    command = [*network.on(1), sys.executable, "-m", "mxtrain"]
+    run = test_standby.start_slowly(tmp_path / "run", *given, command=command)
+    places = {os.readlink(f"/proc/{pid}/ns/net") for pid in test_workers.processes(run.run_dir)["worker1"]}
+    assert len(places) == 1 and os.readlink("/proc/self/ns/net") not in places
+    test_standby.restart_by_standbys(run, ["worker1", "worker0"], unbroken)
 
 
 @pytest.mark.zoo

@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
+import test_standby
+import test_workers
 from raylets import Raylets
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, running_processes, status
 from waiting import wait_until
@@ -394,3 +396,20 @@ def test_after_the_loss_of_a_node_the_run_ends_with_the_same_weights(
     assert "restart 2 of 3" not in said.read_text(), said.read_text()
     assert_same(run_dir, undisturbed)
     nobody_is_left(run_dir)
+
+
+@needs_ray
+@pytest.mark.zoo
+@pytest.mark.parametrize("store", ["dist_sync", "horovod"])
+def test_standbys_on_ray_take_the_place_of_lost_processes(raylets: Raylets, tmp_path: Path, store: str) -> None:
+    if store == "horovod" and not has_horovod():
+        pytest.skip("Horovod is not built here: scripts/horovod")
+    workers = 2 if store == "dist_sync" else 3
+    same = (f"kvstore={store}", f"cluster.workers={workers}", "cluster.backoff=0.1")
+    unbroken = test_standby.trained(tmp_path / "unbroken", *same, *test_workers.SLOW, "trainer.log_interval=1")
+    ray = ("cluster.launcher=ray", f"cluster.launcher_options=[address={raylets.address}]", "cluster.memory_steps=null")
+    run = test_standby.start_slowly(tmp_path / "run", *same, *ray)
+    if store == "dist_sync":
+        test_standby.restart_by_standbys(run, ["worker1"], unbroken, has_memory=False)
+    else:
+        test_standby.replace_in_ring(run, "worker1", unbroken, has_memory=False)

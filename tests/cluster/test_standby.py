@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ import sys
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import List
+from types import SimpleNamespace
+from typing import Any, List, Optional, Sequence
 
 import pytest
 from running import Process, assert_same, has_steps, running_processes
@@ -20,15 +22,21 @@ from test_workers import SLOW, nobody_is_left, processes
 from waiting import wait_for_ends, wait_until
 
 from mxtrain.checkpoint.memory import MEMORY
-from mxtrain.cluster.launcher import Launcher
-from mxtrain.cluster.process import LaunchSpec, LocalProcess
+from mxtrain.cluster.launch import preload
+from mxtrain.cluster.launcher import Launcher, launch_message
+from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
+from mxtrain.cluster.process import LaunchSpec
+from mxtrain.cluster.ray_launcher import RayLauncher
+from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.standby import is_standby, wait_until_needed
 from mxtrain.cluster.supervisor import Supervisor
-from mxtrain.errors import PeersLost
+from mxtrain.config.search_path import module_command
+from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.spec import has_horovod
-from mxtrain.training import elastic
+from mxtrain.kvstore.world import World
+from mxtrain.training import build, elastic
 
 PS = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 WARM = ("cluster.standby=true", "cluster.memory_steps=3", "trainer.log_interval=1")
@@ -41,54 +49,157 @@ was = is_standby()
 arguments = wait_until_needed()
 print(json.dumps([was, is_standby(), arguments, os.environ.get("KEPT"), os.environ.get("NEW"), os.environ.get("OLD")]))
 """
+WAITS = f"""
+echo '{{"step": 7, "batches": 7, "waits": false, "generation": 0}}' > /dev/fd/${HEARTBEAT_FD}
+if [ -n "${STANDBY_FD}" ]; then head -n1 /dev/fd/${STANDBY_FD}; fi
+exec sleep 60
+"""
+"""A process that prints the order that it gets as a standby."""
 
 
-def spec_of(tmp_path: Path, *arguments: str, **variables: str) -> LaunchSpec:
+def spec_of(tmp_path: Path, command: Sequence[str], *arguments: str, **variables: str) -> LaunchSpec:
     path = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
-    return LaunchSpec(
-        "worker 1", [sys.executable, "-c", BECOMES, "mxtrain", *arguments], {**path, **variables}, tmp_path / "log"
-    )
+    return LaunchSpec("worker 1", [*command, "mxtrain", *arguments], {**path, **variables}, tmp_path / "log")
+
+
+def waiting(tmp_path: Path, *arguments: str, **variables: str) -> LaunchSpec:
+    return spec_of(tmp_path, ["sh", "-c", WAITS], *arguments, **variables)
+
+
+def becoming(tmp_path: Path, *arguments: str, **variables: str) -> LaunchSpec:
+    return spec_of(tmp_path, [sys.executable, "-c", BECOMES], *arguments, **variables)
 
 
 def test_a_process_that_is_no_standby_does_not_wait() -> None:
     assert not is_standby() and wait_until_needed() is None
 
 
+def test_an_order_replaces_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    environment = {STANDBY_FD: str(reader), "KEPT": "1", "OLD": "1", "CHANGED": "1"}
+    monkeypatch.setattr(os, "environ", environment)
+    order = {"environment": {"CHANGED": "2", "NEW": "3", "OLD": None, "MISSING": None}, "arguments": ["b", "c=d"]}
+    os.write(writer, json.dumps(order).encode() + b"\n")
+    os.close(writer)
+    assert is_standby()
+    assert wait_until_needed() == ["b", "c=d"]
+    assert not is_standby() and wait_until_needed() is None
+    assert environment == {"KEPT": "1", "CHANGED": "2", "NEW": "3"}
+
+
+def test_a_standby_ends_with_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    monkeypatch.setenv(STANDBY_FD, str(reader))
+    os.close(writer)
+    with pytest.raises(SystemExit) as caught:
+        wait_until_needed()
+    assert caught.value.code == 0
+
+
 @pytest.mark.slow
 def test_a_standby_becomes_the_process_that_it_replaces(tmp_path: Path) -> None:
     launcher = Launcher(Cluster(standby=True), None)
     with closing(launcher), ExitStack() as stack:
-        first = launcher._start_one(spec_of(tmp_path, "a", KEPT="1", OLD="1"))
+        first = launcher._start_one(becoming(tmp_path, "a", KEPT="1", OLD="1"))
         stack.callback(first.close)
         launcher.prepare([first])
-        launcher.prepare([first])  # has one already
-        (standby,) = launcher._standbys.values()
-        time.sleep(0.3)
-        assert standby.exit_code is None
-        second = first.start_replacement(spec_of(tmp_path, "b", "c=d", KEPT="1", NEW="2"))
+        second = first.start_replacement(becoming(tmp_path, "b", "c=d", KEPT="1", NEW="2"))
         stack.callback(second.close)
-        assert second is standby and not launcher._standbys
         wait_until(lambda: second.exit_code is not None)
     expected = [[False, False, None, "1", None, "1"], [True, False, ["b", "c=d"], "1", "2", None]]
-    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == expected
+    assert sorted(map(json.loads, (tmp_path / "log").read_text().splitlines())) == expected
 
 
-@pytest.mark.slow
-def test_a_standby_that_was_killed_is_replaced_by_a_new_process(tmp_path: Path) -> None:
+def test_a_launcher_has_one_standby_for_each_process(tmp_path: Path) -> None:
     launcher = Launcher(Cluster(standby=True), None)
     with closing(launcher), ExitStack() as stack:
-        first = launcher._start_one(spec_of(tmp_path))
+        first = launcher._start_one(waiting(tmp_path, "a", KEPT="1", OLD="1"))
+        stack.callback(first.close)
+        launcher.prepare([first])
+        (standby,) = launcher._standbys.values()
+        wait_until(lambda: launcher.prepare([first]) or standby.last_heartbeat["step"] == 7)
+        assert list(launcher._standbys.values()) == [standby] and standby.exit_code is None
+        assert not (tmp_path / "log").read_text()
+        began = time.monotonic()
+        second = first.start_replacement(waiting(tmp_path, "b", "c=d", KEPT="1", NEW="2"))
+        stack.callback(second.close)
+        assert second is standby and not launcher._standbys and second.spec.environment["NEW"] == "2"
+        assert (second.started_at or 0) >= began
+        wait_until(lambda: (tmp_path / "log").read_text().endswith("\n"))
+        order = {"environment": {"NEW": "2", "OLD": None}, "arguments": ["b", "c=d"]}
+        assert json.loads((tmp_path / "log").read_text()) == order
+        third = first.start_replacement(waiting(tmp_path))
+        stack.callback(third.close)
+        assert third is not standby and not launcher._standbys
+
+
+def test_a_standby_that_was_killed_is_replaced_by_a_new_process(tmp_path: Path) -> None:
+    files_before = len(os.listdir("/proc/self/fd"))
+    launcher = Launcher(Cluster(standby=True), None)
+    with closing(launcher), ExitStack() as stack:
+        first = launcher._start_one(waiting(tmp_path))
         stack.callback(first.close)
         launcher.prepare([first])
         (standby,) = launcher._standbys.values()
         os.kill(standby.pid, signal.SIGKILL)
         wait_for_ends([standby.pid])
-        second = launcher._start_one(spec_of(tmp_path))
+        second = launcher._start_one(waiting(tmp_path))
         stack.callback(second.close)
-        assert isinstance(second, LocalProcess) and second is not standby
+        assert second is not standby and second.exit_code is None
         launcher.prepare([second])
         left = next(iter(launcher._standbys.values())).pid
     wait_for_ends([left])
+    assert not launcher._standbys and len(os.listdir("/proc/self/fd")) == files_before
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["lives", "ended"])
+def test_a_standby_behind_a_relay_begins(tmp_path: Path, ends: bool) -> None:
+    launcher = Launcher(Cluster(standby=True), None)
+    spec = waiting(tmp_path, "a", OLD="1", DMLC_LOCAL="1")
+    message = launch_message(launcher.cluster, [spec], {}, "sh", is_standby=True)
+    channel = Channel(module_command("mxtrain.cluster.remote"), os.environ, message, 30.0, "relay")
+    with closing(channel), closing(RelayedProcess(spec, channel, 0, ranked=False, is_first=False)) as standby:
+        launcher._standbys = {"worker 1": standby}
+        wait_until(lambda: standby.listen() or standby.last_heartbeat["step"] == 7)
+        if ends:
+            os.kill(standby.pid, signal.SIGKILL)
+            wait_for_ends([standby.pid])
+            wait_until(lambda: standby.listen() or standby.exit_code is not None)
+            assert launcher._begin_standby(waiting(tmp_path, "b")) is None
+            return
+        new = waiting(tmp_path, "b", DMLC_LOCAL="1", NEW="2")
+        assert launcher._begin_standby(new) is standby and standby.spec is new
+        wait_until(lambda: standby.listen() or (tmp_path / "log").read_text().endswith("\n"))
+    order = {"environment": {"NEW": "2", "OLD": None}, "arguments": ["b"]}
+    assert json.loads((tmp_path / "log").read_text()) == order
+
+
+@pytest.mark.parametrize(
+    "batch_size, kind, opened", [("64", "cpu", True), ("auto", "cpu", False), ("64", "gpu", False)]
+)
+def test_a_standby_opens_data_and_network(
+    describe_run: Any, monkeypatch: pytest.MonkeyPatch, batch_size: str, kind: str, opened: bool
+) -> None:
+    worlds: List[World] = []
+    monkeypatch.setattr(build, "open_inputs", lambda description, world: worlds.append(world))
+    description = describe_run(f"dataset.batch_size={batch_size}")
+    devices = [[SimpleNamespace(device_type="cpu"), SimpleNamespace(device_type=kind)]]
+    monkeypatch.setattr(type(description.parallel), "resolve_devices", lambda self: devices)
+    preload._load(description)
+    assert worlds == [World(1, 2)] * opened
+
+
+def test_errors_of_a_standby_are_left_to_the_process_that_it_becomes(
+    describe_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        logging.getLogger("mxtrain").critical("not shown")
+        raise ConfigError("no such file")
+
+    monkeypatch.setattr(build, "open_inputs", fail)
+    monkeypatch.setattr(preload, "prepare_environment", lambda description: None)
+    assert preload.stand_by(describe_run()) is None
+    assert logging.getLogger("mxtrain").isEnabledFor(logging.CRITICAL)
 
 
 def test_standbys_are_off_by_default(tmp_path: Path) -> None:
@@ -103,15 +214,21 @@ def test_with_standbys_the_first_restart_does_not_wait() -> None:
         assert [supervisor._use_restart() for _ in range(3)] == expected
 
 
-@pytest.mark.parametrize("launcher", ["nodes", "mpi", "slurm", "ray"])
-def test_launchers_that_have_neither(launcher: str) -> None:
-    assert (
-        "cluster.memory_steps=5 with cluster.launcher="
-        in Cluster(launcher=launcher, memory_steps=5).unsupported_reason()
-    )
-    assert (
-        "cluster.standby=true with cluster.launcher=" in Cluster(launcher=launcher, standby=True).unsupported_reason()
-    )
+@pytest.mark.parametrize("launcher", ["local", "ssh", "nodes", "mpi", "slurm", "ray"])
+def test_launchers_with_standbys_and_states_in_memory(launcher: str, tmp_path: Path) -> None:
+    hostfile = str(tmp_path / "hosts") if launcher == "ssh" else None
+    memory = Cluster(launcher=launcher, hostfile=hostfile, memory_steps=5).unsupported_reason()
+    refused = f"cluster.memory_steps=5 with cluster.launcher={launcher}: copies in memory"
+    assert memory.startswith(refused) if launcher not in ("local", "ssh") else not memory
+    standby = Cluster(launcher=launcher, hostfile=hostfile, standby=True).unsupported_reason()
+    refused = f"cluster.standby=true with cluster.launcher={launcher}: only"
+    assert standby.startswith(refused) if launcher not in ("local", "ssh", "ray") else not standby
+
+
+def test_standbys_on_ray_with_gpus_are_refused() -> None:
+    cluster = Cluster(launcher="ray", standby=True, launcher_options=["gpus=0.5"])
+    with pytest.raises(ConfigError, match="cluster.standby=true with cluster.launcher=ray and GPUs"):
+        RayLauncher(cluster, None)
 
 
 def test_the_ring_waits_for_a_replacement() -> None:
@@ -158,11 +275,12 @@ class Slowly(Callback):
 """
 
 
-def start_slowly(run_dir: Path, *overrides: str) -> Process:
+def start_slowly(run_dir: Path, *overrides: str, command: Optional[Sequence[str]] = None) -> Process:
     """Starts a run with standbys, and waits until it trains and all of them are there."""
     (run_dir.parent / "slowly.py").write_text(SLOWLY)
     environment = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{run_dir.parent}"}
-    run = Process(run_dir, *overrides, *SLOW, *WARM, "+callback.slowly._target_=slowly.Slowly", env=environment)
+    given = (*SLOW, *WARM, "+callback.slowly._target_=slowly.Slowly", *overrides)
+    run = Process(run_dir, *given, env=environment, command=command)
     return run.wait_until(has_steps(run_dir, 5)).wait_until(
         lambda: {len(pids) for pids in processes(run_dir).values()} == {2}
     )
@@ -201,9 +319,13 @@ def memory_of(run_dir: Path) -> Path:
 def test_a_restart_by_standbys_gives_the_bits_of_an_unbroken_run(
     tmp_path: Path, unbroken: Path, victims: List[str]
 ) -> None:
-    run_dir = tmp_path / "run"
-    run = start_slowly(run_dir, *PS)
-    folder = memory_of(run_dir)
+    restart_by_standbys(start_slowly(tmp_path / "run", *PS), victims, unbroken)
+
+
+def restart_by_standbys(run: Process, victims: Sequence[str], unbroken: Path, has_memory: bool = True) -> None:
+    """Kills processes of a run one after the other, and compares its end with an unbroken run."""
+    run_dir = run.run_dir
+    folder = memory_of(run_dir) if has_memory else None
     for victim in victims:
         run.wait_until(lambda: {len(pids) for pids in processes(run_dir).values()} == {2})
         before = {role: min(pids) for role, pids in processes(run_dir).items()}
@@ -217,7 +339,7 @@ def test_a_restart_by_standbys_gives_the_bits_of_an_unbroken_run(
     assert len(re.findall("Going on from the last checkpoint in 0", run.output)) >= 1
     assert_same(run_dir, unbroken)
     nobody_is_left(run_dir)
-    assert not folder.exists()
+    assert folder is None or not folder.exists()
 
 
 @pytest.mark.zoo
@@ -226,9 +348,13 @@ def test_a_restart_by_standbys_gives_the_bits_of_an_unbroken_run(
 def test_a_ring_keeps_its_other_workers_and_the_bits_of_an_unbroken_run(
     tmp_path: Path, unbroken_ring: Path, victim: str
 ) -> None:
-    run_dir = tmp_path / "run"
-    run = start_slowly(run_dir, *RING, "cluster.workers=3")
-    folder = memory_of(run_dir)
+    replace_in_ring(start_slowly(tmp_path / "run", *RING, "cluster.workers=3"), victim, unbroken_ring)
+
+
+def replace_in_ring(run: Process, victim: str, unbroken: Path, has_memory: bool = True) -> None:
+    """Kills a worker of a ring of three, and compares the end of the run with an unbroken run."""
+    run_dir = run.run_dir
+    folder = memory_of(run_dir) if has_memory else None
     before = {role: min(pids) for role, pids in processes(run_dir).items()}
     waiting = {role: max(pids) for role, pids in processes(run_dir).items()}
     rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
@@ -239,9 +365,9 @@ def test_a_ring_keeps_its_other_workers_and_the_bits_of_an_unbroken_run(
     assert all((before[role] in pids) is (role != victim) and waiting[role] in pids for role, pids in now.items())
     end_quickly(run)
     assert "2 of 3 workers wait for another" in run.output and "all processes are ended" not in run.output
-    assert_same(run_dir, unbroken_ring)
+    assert_same(run_dir, unbroken)
     nobody_is_left(run_dir)
-    assert not folder.exists()
+    assert folder is None or not folder.exists()
 
 
 @pytest.mark.zoo
