@@ -559,11 +559,11 @@ PARTS: Dict[str, Part] = {
         ],
     ),
     "restarts": Part(
-        "restart after a process was killed, as always and by standbys from memory (40 minutes)",
+        "restart after a process was killed, as always and by standbys from memory (25 minutes)",
         restarts.measure,
         [
             "Workers on this machine (dist_sync: 2, a server and a scheduler; horovod: 3), an MLP on the default "
-            "data, 5,000 steps of a few ms, a checkpoint every 100 steps; warm: cluster.standby=true and "
+            "data, steps of 5 to 20 ms, a checkpoint every 100 steps; warm: cluster.standby=true and "
             "cluster.memory_steps=10. A process is killed 12 s after the first steps, or when its standby has loaded "
             "everything. As far as before: from the word of the supervisor to the end of the step after the last one "
             "before. Weights and rows must be those of the unbroken run to the bit, and no process or socket may be "
@@ -726,10 +726,10 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--records",
         type=Path,
         default=None,
-        help="faults, slow_links: a file for each run as it ends; runs that it already holds count",
+        help="faults, restarts, slow_links: a file for each run as it ends; runs that it already holds count",
     )
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="faults, slow_links: begin no further run after that"
+        "--minutes", type=float, default=math.inf, help="faults, restarts, slow_links: begin no further run after that"
     )
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
@@ -747,7 +747,7 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--only",
         default="",
         metavar="TEXT",
-        help="language_race, sparse, tables, export, slow_links: what has this in its name, e.g. GPT",
+        help="language_race, sparse, tables, export, restarts, slow_links: what has this in its name, e.g. GPT",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

@@ -476,7 +476,7 @@ def measure(options: Options) -> Measured:
     faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
         faults = [fault for fault in faults if fault.name == QUICK][:1]
-    records = [json.loads(line) for line in _lines(options.records)]
+    records = [json.loads(line) for line in recorded_lines(options.records)]
     done = {(r["store"], r["fault"], r["repetition"]) for r in records}
     # Each of them once, then each of them again: wherever it ends, all have as many runs.
     runs = [
@@ -516,7 +516,8 @@ def play(bench: Bench, fault: Fault, repetition: int) -> Dict[str, Any]:
     return {"store": fault.store, "fault": fault.name, "repetition": repetition, "step": step, **asdict(seconds)}
 
 
-def _lines(path: Optional[Path]) -> List[str]:
+def recorded_lines(path: Optional[Path]) -> List[str]:
+    """Returns the lines of a file of `--records`; none if it is not there yet."""
     return path.read_text().splitlines() if path is not None and path.exists() else []
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence, Tuple
+from statistics import median
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from bench_parts.fault_run import Outcome, Run, differences
-from bench_parts.faults import Bench
+from bench_parts.faults import Bench, recorded_lines
 from bench_parts.harness import Measured, Options, ProcessFailed, say
 from mxtrain.cluster.member import STANDBY_FD
 from mxtrain.kvstore.spec import has_horovod
@@ -24,35 +27,67 @@ IDLE_S = 2.0
 """Seconds without work after which a standby has loaded everything."""
 VICTIMS = {"dist_sync": ("worker 1", "worker 0", "server"), "horovod": ("worker 1", "worker 0")}
 WORKERS = {"dist_sync": 2, "horovod": 3}
+EPOCHS = {"dist_sync": 200, "horovod": 90}
+"""Epochs of 20 steps: a run takes about twice the time until the process is killed."""
+
+
+WAYS = {"always": (), "warm": WARM}
 
 
 def measure(options: Options) -> Measured:
     """Kills each role of each store, with and without standbys in turn."""
-    found = Measured(table=[["store", "killed", "way", "runs", "same bits", "noticed after, s", "as far as before, s"]])
-    stores = [store for store in VICTIMS if store != "horovod" or has_horovod()]
+    records = [json.loads(line) for line in recorded_lines(options.records)]
+    done = {(record["store"], record["killed"], record["turn"]) for record in records}
+    deadline = time.monotonic() + 60 * options.minutes
+    turns = range(1 if options.quick else options.turns or 5)
     with ExitStack() as stack:
         bench = Bench(options.work, stack)
-        for store in stores:
-            shared = [f"cluster.workers={WORKERS[store]}", "checkpoint.every_steps=100"]
-            shared += [f"trainer.max_epochs={60 if options.quick else 250}"]
-            expected = _unbroken(bench, options, store, shared)
-            for victim in VICTIMS[store][: 1 if options.quick else None]:
-                seconds: Dict[str, List[Tuple[float, float]]] = {"always": [], "warm": []}
-                same = {"always": 0, "warm": 0}
-                for turn in range(1 if options.quick else options.turns or 5):
-                    for way, more in (("always", ()), ("warm", WARM)):
-                        with bench.folder() as folder:
-                            run = bench.start(folder / "run", store, [*shared, *more])
-                            seconds[way].append(_kill(run, victim, 0.5 if options.quick else READY_S))
-                            run.end()
-                            # Without standbys the ring goes on with other shares, and so with other last bits.
-                            problem = differences(run.outcome(), expected, store == "dist_sync" or way == "warm")
-                            problem = problem or run.left()
-                            if problem:
-                                raise ProcessFailed(f"{store}, {victim} killed, {way}: {problem}")
-                            same[way] += run.outcome()[0] == expected[0]
-                        say(f"{store}, {victim} killed, {way}, {turn}: {seconds[way][-1][1]:.2f} s")
-                _note(found, store, victim, seconds, same)
+        for store in _stores(options):
+            expected = None
+            for turn, victim in product(turns, VICTIMS[store][: 1 if options.quick else None]):
+                if (store, victim, turn) in done or time.monotonic() > deadline:
+                    continue
+                shared = [f"cluster.workers={WORKERS[store]}", "checkpoint.every_steps=100"]
+                shared += [f"trainer.max_epochs={60 if options.quick else EPOCHS[store]}"]
+                expected = expected or _unbroken(bench, options, store, shared)
+                ready_s = 0.5 if options.quick else READY_S
+                record: Dict[str, Any] = {"store": store, "killed": victim, "turn": turn}
+                for way, more in WAYS.items():
+                    record[way] = _restart(bench, store, victim, way, [*shared, *more], ready_s, expected)
+                    say(f"{store}, {victim} killed, {way}, {turn}: {record[way]}")
+                records.append(record)
+                if options.records is not None:
+                    with open(options.records, "a") as file:
+                        file.write(json.dumps(record) + "\n")
+    return summarize(records)
+
+
+def _stores(options: Options) -> List[str]:
+    return [store for store in VICTIMS if options.only in store and (store != "horovod" or has_horovod())]
+
+
+def _restart(
+    bench: Bench, store: str, victim: str, way: str, overrides: Sequence[str], ready_s: float, expected: Outcome
+) -> Dict[str, Any]:
+    with bench.folder() as folder:
+        run = bench.start(folder / "run", store, overrides)
+        noticed, until = _kill(run, victim, ready_s)
+        run.end()
+        # Without standbys the ring goes on with other shares, and so with other last bits.
+        problem = differences(run.outcome(), expected, store == "dist_sync" or way == "warm") or run.left()
+        if problem:
+            raise ProcessFailed(f"{store}, {victim} killed, {way}: {problem}")
+        return {"noticed_s": noticed, "until_s": until, "same_bits": run.outcome()[0] == expected[0]}
+
+
+def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:
+    """Summarizes restarts, each in both ways."""
+    found = Measured(table=[["store", "killed", "way", "runs", "same bits", "noticed after, s", "as far as before, s"]])
+    for store, victims in VICTIMS.items():
+        for victim in victims:
+            own = [record for record in records if (record["store"], record["killed"]) == (store, victim)]
+            if own:
+                _note(found, store, victim, own)
     return found
 
 
@@ -98,21 +133,22 @@ def _wait_until_idle(run: Run, pid: int) -> None:
     run.wait(is_idle)
 
 
-def _note(
-    found: Measured,
-    store: str,
-    victim: str,
-    seconds: Mapping[str, Sequence[Tuple[float, float]]],
-    same: Mapping[str, int],
-) -> None:
-    back = {way: [until - noticed for noticed, until in values] for way, values in seconds.items()}
-    for way, values in back.items():
-        ordered = sorted(values)
-        median = ordered[len(ordered) // 2]
-        noticed = max(noticed for noticed, _ in seconds[way])
+def _note(found: Measured, store: str, victim: str, records: Sequence[Mapping[str, Any]]) -> None:
+    back: Dict[str, List[float]] = {}
+    for way in WAYS:
+        runs = [record[way] for record in records]
+        back[way] = [run["until_s"] - run["noticed_s"] for run in runs]
+        noticed = max(run["noticed_s"] for run in runs)
         title = "standbys and memory" if way == "warm" else "as always"
-        row = [store, victim, title, str(len(values)), str(same[way]), f"at most {noticed:.2f}"]
-        found.table.append([*row, f"{median:.2f} (longest {ordered[-1]:.2f})"])
+        row = [
+            store,
+            victim,
+            title,
+            str(len(runs)),
+            str(sum(run["same_bits"] for run in runs)),
+            f"at most {noticed:.2f}",
+        ]
+        found.table.append([*row, f"{median(back[way]):.2f} (longest {max(back[way]):.2f})"])
     name = f"{store}, {victim} killed"
     found.add(f"{name}: as far as before after, as always", "s", back["always"])
     found.add(f"{name}: as far as before after, warm", "s", back["warm"])
