@@ -328,8 +328,8 @@ def restart_by_standbys(run: Process, victims: Sequence[str], unbroken: Path, ha
     folder = memory_of(run_dir) if has_memory else None
     for victim in victims:
         run.wait_until(lambda: {len(pids) for pids in processes(run_dir).values()} == {2})
-        before = {role: min(pids) for role, pids in processes(run_dir).items()}
-        waiting = {role: max(pids) for role, pids in processes(run_dir).items()}
+        before = {role: pids[0] for role, pids in processes(run_dir).items()}
+        waiting = {role: pids[-1] for role, pids in processes(run_dir).items()}
         rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
         os.kill(before[victim], signal.SIGKILL)
         wait_for_ends(before.values())
@@ -355,8 +355,8 @@ def replace_in_ring(run: Process, victim: str, unbroken: Path, has_memory: bool 
     """Kills a worker of a ring of three, and compares the end of the run with an unbroken run."""
     run_dir = run.run_dir
     folder = memory_of(run_dir) if has_memory else None
-    before = {role: min(pids) for role, pids in processes(run_dir).items()}
-    waiting = {role: max(pids) for role, pids in processes(run_dir).items()}
+    before = {role: pids[0] for role, pids in processes(run_dir).items()}
+    waiting = {role: pids[-1] for role, pids in processes(run_dir).items()}
     rows_before = len((run_dir / "metrics.jsonl").read_text().splitlines())
     os.kill(before[victim], signal.SIGKILL)
     wait_for_ends([before[victim]])
@@ -398,7 +398,7 @@ def test_a_standby_that_is_killed_while_it_takes_over_is_replaced(
     run_dir = tmp_path / "run"
     run = start_slowly(run_dir, *(PS if store == "dist_sync" else (*RING, "cluster.workers=3")))
     folder = memory_of(run_dir)
-    before, waiting = (choose(processes(run_dir)["worker1"]) for choose in (min, max))
+    before, waiting = processes(run_dir)["worker1"]
     os.kill(before, signal.SIGKILL)
     wait_for_ends([before])
     os.kill(waiting, signal.SIGKILL)
@@ -416,7 +416,7 @@ def test_kills_while_the_state_is_written_to_memory(tmp_path: Path, unbroken: Pa
     run = start_slowly(run_dir, *PS)
     folder = memory_of(run_dir)
     for _ in range(2):
-        first = min(processes(run_dir)["worker0"])
+        first = processes(run_dir)["worker0"][0]
         run.wait_until(lambda: any((folder / "states").glob(".tmp-step*")))
         os.kill(first, signal.SIGKILL)
         wait_for_ends([first])

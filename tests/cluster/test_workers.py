@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from running import (
@@ -59,12 +59,14 @@ SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=8", "checkpoint.ev
 
 
 def processes(run_dir: Path) -> Dict[str, List[int]]:
-    """The processes of a group by role, as the kernel knows them."""
-    found: Dict[str, List[int]] = {}
+    """The processes of a group by role, as the kernel knows them, in the order of their starts."""
+    found: Dict[str, List[Tuple[int, int]]] = {}
     for pid, command, environment in running_processes():
         if str(run_dir) in command and "DMLC_ROLE" in environment:
-            found.setdefault(role_of(environment), []).append(pid)
-    return found
+            with suppress(OSError):
+                started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+                found.setdefault(role_of(environment), []).append((started, pid))
+    return {role: [pid for _, pid in sorted(pairs)] for role, pairs in found.items()}
 
 
 def nobody_is_left(run_dir: Path) -> None:
