@@ -97,11 +97,11 @@ def _cases(options: Options) -> List[Case]:
         return [Case("MLP", [*images, *small], 4)]
     texts = options.work / "texts"
     texts.mkdir(exist_ok=True)
-    bert = Race("BERT-base", "bert_base", 32, 8, 100, 1, 1, 1)
+    bert = Race("BERT-base", "bert_base", 32, 4, 100, 1, 1, 1)
     resnet = [*images, *ZOO["resnet50"], "dataset.shape=[3,32,32]", "dataset.image_size=[32,32]"]
     return [
         *(Case(f"ResNet-50, 32 px, batch {size}", [*resnet, f"dataset.batch_size={size}"], 20) for size in (64, 16)),
-        Case("BERT-base, 32 tokens, batch 8", race_overrides(bert, "off", texts), 20),
+        Case("BERT-base, SGD, 32 tokens, batch 4", [*race_overrides(bert, "off", texts), "optimizer=sgd"], 20),
     ]
 
 

@@ -78,6 +78,7 @@ def test_outer_optimizers_have_the_defaults_of_diloco(
     monkeypatch.setattr(DistSync, "connect", Summing.connect)
     built: Any = DistSync(sync_every=5, **settings).build()
     assert isinstance(built, local_sgd.LocalSGDStore) and (built._outer.lr, built._outer.momentum) == outer
+    assert built._sync_every == 5
 
 
 @pytest.mark.parametrize(
