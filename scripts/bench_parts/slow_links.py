@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from bench_parts import network, rings
 from bench_parts.distributed import needs_hosts as needs_hosts
 from bench_parts.distributed import timed
-from bench_parts.harness import ONE_THREAD, Measured, Options, ProcessFailed, say, status_of, train
+from bench_parts.harness import ONE_THREAD, Measured, Options, say, status_of, train
 from bench_parts.parts import STEADY, ZOO, Race, race_overrides
 from mxtrain.kvstore.spec import has_horovod
 
@@ -47,6 +47,10 @@ class Case(NamedTuple):
     every: int
 
 
+class NotMeasured(Exception):
+    """No time was left for a measurement."""
+
+
 class Journal:
     """Measurements, which are written to a file as they end.
 
@@ -65,11 +69,11 @@ class Journal:
         """Returns the value of the key, which is `measure(*arguments)`, measured now if it is not known.
 
         Raises:
-            ProcessFailed: it is not known, and the time is up.
+            NotMeasured: it is not known, and the time is up.
         """
         if tuple(key) not in self._values:
             if time.monotonic() > self._deadline:
-                raise ProcessFailed(f"not measured yet: {', '.join(map(str, key))}")
+                raise NotMeasured(f"Not measured: {', '.join(map(str, key))}.")
             self._values[tuple(key)] = measure(*arguments)
             say(f"  {', '.join(map(str, key))}: {self._values[tuple(key)]:.4g}")
             if self._path is not None:
@@ -78,14 +82,23 @@ class Journal:
         return self._values[tuple(key)]
 
 
+@contextmanager
+def _noting_gaps(found: Measured) -> Iterator[None]:
+    """Notes what was not measured, and goes on with the next comparison."""
+    try:
+        yield
+    except NotMeasured as error:
+        say(f"  {error}")
+        found.notes.append(str(error))
+
+
 def measure(options: Options) -> Measured:
     found, journal = Measured(), Journal(options.records, options.minutes)
     _speed(options, journal, found)
-    if has_horovod():
-        if "hierarchy" in options.only or not options.only:
-            _hierarchy(options, journal, found)
-        if "rings" in options.only or not options.only:
-            _rings(options, journal, found)
+    for name, part in {"hierarchy": _hierarchy, "rings": _rings}.items():
+        if has_horovod() and options.only in name:
+            with _noting_gaps(found):
+                part(options, journal, found)
     _accuracy(options, journal, found)
     return found
 
@@ -130,28 +143,41 @@ def _speed(options: Options, journal: Journal, found: Measured) -> None:
         hosts.delay(DELAY_MS, MBIT_PER_S)
         for case, store in chosen:
             given = [*COMMON, *case.overrides, f"kvstore={store}", *hosts.over_ssh(options.work)]
-            # Steps that are timed, steps before them, and overrides. Local SGD is timed over a whole interval, with one
-            # synchronisation; the first steps have more votes.
-            ways = {
-                "sum in every step": (3, 1, "kvstore.sync_every=null"),
-                f"sync_every={case.every}": (case.every, min(case.every, 8), f"kvstore.sync_every={case.every}"),
-                "computation alone": (10, 8, f"kvstore.sync_every={NEVER}"),
-            }
-            if store == "horovod":
-                ways["sum in every step, bucket_mib=16"] = (3, 1, "kvstore.bucket_mib=16")
-            speeds: Dict[str, List[float]] = {way: [] for way in ways}
-            for turn in range(options.turns or (1 if options.quick else 2)):
-                for way, (steps, warm_up, override) in ways.items():
-                    key = ["speed", case.name, store, way, turn]
-                    own = [*given, override]
-                    speeds[way].append(journal.value(key, _rate, own, options, steps, warm_up, hosts.on(1)))
-            for way, values in speeds.items():
-                found.add(f"{case.name}: {store}, {way}", "samples/s", values)
-            summed, local, alone, *_ = map(mean, speeds.values())
-            cells = [f"{summed:.1f}", f"{local:.1f}", f"{local / summed:.2f}", f"{alone:.1f}", f"{alone / summed:.2f}"]
-            found.table.append([case.name, store, *cells])
-            if not options.quick and alone / summed >= BOUND_BY_LINK:
-                found.at_least(f"{case.name}, {store}: local SGD / sum in every step", local / summed, TARGET)
+            with _noting_gaps(found):
+                _speed_of(case, store, given, hosts.on(1), options, journal, found)
+
+
+def _speed_of(
+    case: Case,
+    store: str,
+    given: Sequence[str],
+    before: Sequence[str],
+    options: Options,
+    journal: Journal,
+    found: Measured,
+) -> None:
+    # Steps that are timed, steps before them, and overrides. Local SGD is timed over a whole interval, with one
+    # synchronisation; the first steps have more votes.
+    ways = {
+        "sum in every step": (3, 1, "kvstore.sync_every=null"),
+        f"sync_every={case.every}": (case.every, min(case.every, 8), f"kvstore.sync_every={case.every}"),
+        "computation alone": (10, 8, f"kvstore.sync_every={NEVER}"),
+    }
+    if store == "horovod":
+        ways["sum in every step, bucket_mib=16"] = (3, 1, "kvstore.bucket_mib=16")
+    speeds: Dict[str, List[float]] = {way: [] for way in ways}
+    for turn in range(options.turns or (1 if options.quick else 2)):
+        for way, (steps, warm_up, override) in ways.items():
+            key = ["speed", case.name, store, way, turn]
+            own = [*given, override]
+            speeds[way].append(journal.value(key, _rate, own, options, steps, warm_up, before))
+    for way, values in speeds.items():
+        found.add(f"{case.name}: {store}, {way}", "samples/s", values)
+    summed, local, alone, *_ = map(mean, speeds.values())
+    cells = [f"{summed:.1f}", f"{local:.1f}", f"{local / summed:.2f}", f"{alone:.1f}", f"{alone / summed:.2f}"]
+    found.table.append([case.name, store, *cells])
+    if not options.quick and alone / summed >= BOUND_BY_LINK:
+        found.at_least(f"{case.name}, {store}: local SGD / sum in every step", local / summed, TARGET)
 
 
 def _hierarchy(options: Options, journal: Journal, found: Measured) -> None:
@@ -220,17 +246,18 @@ def _accuracy(options: Options, journal: Journal, found: Measured) -> None:
     for title, (given, way, local) in pairs.items():
         if options.only.lower() not in f"accuracy, {title}".lower():
             continue
-        scores: Dict[str, List[float]] = {"sum in every step": [], way: []}
-        for seed in range(1 if options.quick else 5):
-            for (name, values), more in zip(scores.items(), ([], local)):
-                own = [*group, *network_, *given, *more, f"trainer.seed={seed}"]
-                values.append(journal.value(["accuracy", title, name, seed], _best_accuracy, own, options))
-        for name, values in scores.items():
-            found.add(f"digits, {title}, {name}: best validation accuracy", "fraction", values)
-        if not options.quick:
-            summed, averaged = scores.values()
-            lost, deviation = mean(summed) - mean(averaged), max(stdev(summed), stdev(averaged))
-            found.at_most(f"digits, {title}, {way}: validation accuracy lost", lost, deviation)
+        with _noting_gaps(found):
+            scores: Dict[str, List[float]] = {"sum in every step": [], way: []}
+            for seed in range(1 if options.quick else 5):
+                for (name, values), more in zip(scores.items(), ([], local)):
+                    own = [*group, *network_, *given, *more, f"trainer.seed={seed}"]
+                    values.append(journal.value(["accuracy", title, name, seed], _best_accuracy, own, options))
+            for name, values in scores.items():
+                found.add(f"digits, {title}, {name}: best validation accuracy", "fraction", values)
+            if not options.quick:
+                summed, averaged = scores.values()
+                lost, deviation = mean(summed) - mean(averaged), max(stdev(summed), stdev(averaged))
+                found.at_most(f"digits, {title}, {way}: validation accuracy lost", lost, deviation)
 
 
 def _best_accuracy(overrides: Sequence[str], options: Options) -> float:
