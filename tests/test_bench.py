@@ -55,6 +55,7 @@ from mxtrain.data.checking.problems import Findings  # noqa: E402
 from mxtrain.data.spec import open_splits  # noqa: E402
 from mxtrain.forecasting.json_lines import DeepARLines  # noqa: E402
 from mxtrain.forecasting.series_table import generate_demand  # noqa: E402
+from mxtrain.kvstore.spec import has_horovod  # noqa: E402
 from mxtrain.recommendation.atomic_files import AtomicFiles  # noqa: E402
 from mxtrain.recommendation.kinds import NextItem  # noqa: E402
 from mxtrain.text.tokenizing.base import OWN_SPECIAL  # noqa: E402
@@ -328,6 +329,15 @@ def test_slow_links(tmp_path):
     assert [row[:2] for row in result["table"][1:]][0] == ["MLP", "dist_sync"]
     speeds = {name: found["median"] for name, found in series.items()}
     assert speeds["MLP: dist_sync, sync_every=4"] > speeds["MLP: dist_sync, sum in every step"] > 0
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+def test_sharded_optimizer(tmp_path):
+    series, _ = run_part("sharded_optimizer", tmp_path)
+    peaks = [found["median"] for name, found in series.items() if "MiB" in found["unit"]]
+    assert len(peaks) == 2 and min(peaks) > 50
 
 
 def test_a_link_takes_one_packet_after_another():

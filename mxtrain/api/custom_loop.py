@@ -163,6 +163,8 @@ def require_custom_steps(description: Description, objects: Objects) -> None:
         )
     if description.kvstore.independent_steps:
         raise ConfigError("session: kvstore.sync_every counts the steps of the task's loss. Leave it out.")
+    if description.kvstore.shards_optimizer:
+        raise ConfigError("session: kvstore.shard_optimizer divides the updates of the task's loss. Leave it out.")
     if description.kvstore.serves_tables:
         raise ConfigError("session: kvstore.tables=servers needs the loss of a task. Type kvstore.tables=workers.")
     if description.kvstore.compresses_by != "none" and isinstance(objects.values.get("model"), Mapping):

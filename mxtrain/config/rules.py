@@ -368,6 +368,18 @@ def check_local_sgd(description: Description) -> None:
         )
 
 
+def check_sharded_optimizer(description: Description) -> None:
+    """Rejects optimizers that cannot update a part of the parameters as they would update all."""
+    optimizer = description.optimizer
+    if description.kvstore.shards_optimizer and not optimizer.shardable:
+        reason = optimizer.dense_reason if optimizer.mxnet_name else "may keep numbers for all parameters together"
+        raise ConfigError(
+            f"kvstore.shard_optimizer=true with optimizer={optimizer.mxnet_name or 'your own'}: it {reason}, so "
+            "workers that update different parameters would get other results. Type optimizer=adam or sgd, or "
+            "kvstore.shard_optimizer=false."
+        )
+
+
 def check_actions(description: Description) -> None:
     """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
     actions = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
@@ -515,6 +527,7 @@ RULES = (
     check_loss_scale,
     check_store_workers,
     check_local_sgd,
+    check_sharded_optimizer,
     check_actions,
     check_teacher,
     check_folds,

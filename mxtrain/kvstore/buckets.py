@@ -53,6 +53,10 @@ class Bucket:
         for rows, part in zip(self._rows, self._parts):
             part.copyto(rows[self._owner])
 
+    def views(self) -> Dict[str, nd.NDArray]:
+        """Returns the part of `flat` of each parameter, in its shape."""
+        return {name: part.reshape(shape) for name, shape, part in zip(self.names, self._shapes, self._parts)}
+
     def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
         """Splits a host array (N,) into the parts of the parameters, in their shapes."""
         parts = np.split(flat, self._begins[1:])

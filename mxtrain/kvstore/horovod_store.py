@@ -71,6 +71,7 @@ class HorovodStore(JoinedStore):
         compressor: builds the compressor of a bucket.
         hierarchical: True to sum within hosts first, if that sends less between them.
         bucket_bytes: size of a full bucket.
+        elastic: False if no worker can go on without the others.
     """
 
     membership: RingMembership
@@ -81,6 +82,7 @@ class HorovodStore(JoinedStore):
         compressor: Build = Compressor,
         hierarchical: bool = False,
         bucket_bytes: int = BUCKET_BYTES,
+        elastic: bool = True,
     ):
         super().__init__(world, compressor, bucket_bytes)
         self._horovod = load_horovod()
@@ -88,7 +90,7 @@ class HorovodStore(JoinedStore):
         self._hierarchy: Optional[HierarchicalAllReduce] = None
         self._number = 0
         self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
-        self.membership = RingMembership(self)
+        self.membership = RingMembership(self, elastic)
         self.membership.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -99,6 +101,10 @@ class HorovodStore(JoinedStore):
                 self._hierarchy.sum_in_place(array, name, urgency)
             else:
                 self._horovod.allreduce_(array, name=name, op=self._horovod.Sum, priority=urgency)
+
+    def send_from(self, owners: Sequence[int], arrays: Sequence[nd.NDArray]) -> None:
+        for urgency, (owner, array) in enumerate(zip(owners, arrays)):
+            self._horovod.broadcast_(array, owner, name=f"{self._name(array)}.owner", priority=urgency)
 
     def begin_step(self, step: int, size: int) -> None:
         self._number = step
@@ -201,10 +207,11 @@ class RingMembership(Membership):
 
     Args:
         store: store of the worker.
+        elastic: False if no worker can go on without the others.
     """
 
-    def __init__(self, store: HorovodStore):
-        self._store, self._horovod = store, load_horovod()
+    def __init__(self, store: HorovodStore, elastic: bool = True):
+        self._store, self._horovod, self._elastic = store, load_horovod(), elastic
         self._ring: Optional[str] = os.environ.get(RING)
         self._residuals: Dict[int, List[nd.NDArray]] = {}
         self._sockets: Dict[int, str] = {}
@@ -215,7 +222,7 @@ class RingMembership(Membership):
     @property
     def elastic(self) -> bool:
         """Returns True if a supervisor can form a new ring after members leave or join."""
-        return self._ring is not None and not self._store.hierarchical
+        return self._elastic and self._ring is not None
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
         """Waits for the sums, so that either all remaining members apply a step or none of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,8 +16,14 @@ from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.times import WorkerTimes, is_timed
 from mxtrain.kvstore.world import World
 
+if TYPE_CHECKING:
+    from mxtrain.kvstore.sharded_updater import ShardedUpdater
+    from mxtrain.optimizer.updater import Updater
+
 NUMBERS_PER_MESSAGE = 1 << 20
 """Length of the arrays in which `broadcast` sends a blob."""
+NOTHING = -0.0
+"""Added to the numbers of another worker: x + -0.0 has the bits of x for all x, where -0.0 + 0.0 is 0.0."""
 
 
 class JoinedStore(Store):
@@ -39,6 +45,21 @@ class JoinedStore(Store):
         self._buffers: Dict[Tuple[str, str, int], nd.NDArray] = {}
         self._compressors: Dict[int, List[Compressor]] = {}
 
+    shards_optimizer = False
+    """True if each worker updates a part of the parameters and sends it to the others."""
+
+    def shard_updater(
+        self,
+        build: Callable[[Mapping[str, nd.NDArray]], Updater],
+        weights: Mapping[str, nd.NDArray],
+        reductions: Sequence[Reduction],
+    ) -> Union[Updater, ShardedUpdater]:
+        if not self.shards_optimizer:
+            return super().shard_updater(build, weights, reductions)
+        from mxtrain.kvstore.sharded_updater import ShardedUpdater
+
+        return ShardedUpdater(self, build, weights, reductions)
+
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.
 
@@ -48,6 +69,49 @@ class JoinedStore(Store):
                 addition.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+
+    def send_from(self, owners: Sequence[int], arrays: Sequence[nd.NDArray]) -> None:
+        """Overwrites each flat array with that of the worker that owns it, on all workers. Asynchronous.
+
+        Args:
+            owners: rank of the owner of each array.
+            arrays: arrays (N,), the same objects in each call.
+        """
+        for owner, array in zip(owners, arrays):
+            if owner != self.world.rank:
+                array[:] = NOTHING
+        if arrays[0].dtype == np.float64:  # `verify`
+            for array in arrays:
+                self.exact_sum(array).copyto(array)
+        else:
+            self.sum_in_place(arrays)
+
+    def arrays_of(self, rank: int, arrays: Mapping[str, np.ndarray], purpose: str) -> Dict[str, np.ndarray]:
+        """Returns on rank 0 the arrays of worker `rank`; {} on others. Collective; waits.
+
+        Args:
+            rank: worker whose arrays are returned.
+            arrays: arrays of this worker, of at most 32 bits; names and shapes are equal on all workers.
+            purpose: name of the sums; the same on all workers.
+        """
+        if not arrays:
+            return {}
+        flat = np.concatenate([array.astype(np.float32).ravel() for array in arrays.values()])
+        length = min(NUMBERS_PER_MESSAGE, len(flat))
+        pieces = []
+        for begin in range(0, len(flat), length):
+            piece = np.full(length, NOTHING, np.float32)
+            if rank == self.world.rank:
+                part = flat[begin : begin + length]
+                piece[: len(part)] = part
+            pieces.append(self.read(self.sum_copy(nd.array(piece, ctx=mx.cpu()), purpose)))
+        if self.world.rank:
+            return {}
+        whole = np.concatenate(pieces)[: len(flat)]
+        parts = np.split(whole, np.cumsum([array.size for array in arrays.values()])[:-1])
+        return {
+            name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(arrays.items(), parts)
+        }
 
     def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
         """Returns the sum of a flat array over workers as a new array. Asynchronous.

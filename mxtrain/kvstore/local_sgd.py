@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 import numpy as np
 
 from mxtrain.checkpoint import require_same_arrays
-from mxtrain.engine.backend import mx, nd
+from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
-from mxtrain.kvstore.joined_store import NUMBERS_PER_MESSAGE, JoinedStore
+from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
@@ -320,25 +320,9 @@ def gather_named(
         ranks: workers whose arrays are gathered.
     """
     gathered: Dict[str, np.ndarray] = {}
-    if not arrays:
-        return gathered
-    flat = np.concatenate([array.astype(np.float32).ravel() for array in arrays.values()])
-    length = min(NUMBERS_PER_MESSAGE, len(flat))
     for rank in ranks:
-        pieces = []
-        for begin in range(0, len(flat), length):
-            # x + -0.0 has the bits of x for all x; -0.0 + 0.0 would be 0.0.
-            piece = np.full(length, -0.0, np.float32)
-            if rank == store.world.rank:
-                part = flat[begin : begin + length]
-                piece[: len(part)] = part
-            pieces.append(store.read(store.sum_copy(nd.array(piece, ctx=mx.cpu()), "local_sgd")))
-        if store.world.rank == 0:
-            whole, begin = np.concatenate(pieces), 0
-            for name, array in arrays.items():
-                part = whole[begin : begin + array.size].reshape(array.shape)
-                gathered[f"{kind}/{name}:{rank}"] = part.astype(array.dtype)
-                begin += array.size
+        of_rank = store.arrays_of(rank, arrays, "local_sgd")
+        gathered.update({f"{kind}/{name}:{rank}": array for name, array in of_rank.items()})
     return gathered
 
 

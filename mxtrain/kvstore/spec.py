@@ -66,6 +66,11 @@ class KVStore(Spec):
         return bool(self.independence[0])
 
     @property
+    def shards_optimizer(self) -> bool:
+        """Returns True if each worker holds the optimizer state of a part of the parameters, and updates these."""
+        return False
+
+    @property
     def elastic(self) -> bool:
         """Returns True if the other workers go on without a lost one; otherwise all restart from a checkpoint."""
         return self.ring
@@ -218,22 +223,39 @@ class Summing(Joined):
     outer_momentum: Optional[ProperFraction] = None
     """Momentum of `outer_optimizer=nesterov`; null: 0.9."""
 
+    shard_optimizer: bool = False
+    """ZeRO-1: each worker holds the optimizer state of a part of the parameters, updates these, and sends them to the
+    others. Same bits, 1.5 times the traffic, and 1/workers of the memory for optimizer state. After the loss of a
+    worker all restart from a checkpoint."""
+
+    @property
+    def shards_optimizer(self) -> bool:
+        return self.shard_optimizer
+
     @property
     def independence(self) -> Tuple[str, str]:
         return ("", "") if self.sync_every is None else (f"kvstore.sync_every={self.sync_every}", WITHOUT_LOCAL_SGD)
 
     @property
     def elastic(self) -> bool:
-        return self.ring and not self.independent_steps
+        return self.ring and not self.independent_steps and not self.shard_optimizer
 
     @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
         if self.independent_steps:
             reason = "the differences of weights are of all rows"
             return f"kvstore.sync_every={self.sync_every}: {reason}", WITHOUT_LOCAL_SGD
+        if self.shard_optimizer:
+            reason = "workers send whole parameters after an update"
+            return f"kvstore.shard_optimizer=true: {reason}", "kvstore.shard_optimizer=false"
         return super().needs_whole_gradients
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
+        if self.shard_optimizer and self.sync_every is not None:
+            return (
+                f"kvstore.shard_optimizer=true with kvstore.sync_every={self.sync_every}: between two synchronisations "
+                f"each worker updates all parameters. Type kvstore.shard_optimizer=false, or {WITHOUT_LOCAL_SGD}."
+            )
         names = [name for name in ("lr", "momentum") if getattr(self, f"outer_{name}") is not None]
         settings = [f"kvstore.outer_{name}={getattr(self, f'outer_{name}'):g}" for name in names]
         if self.outer_optimizer == "average" and self.sync_every is not None and settings:
@@ -253,6 +275,7 @@ class Summing(Joined):
     def build(self, world: World = ALONE) -> Store:
         store = self.connect(world)
         if self.sync_every is None:
+            store.shards_optimizer = self.shard_optimizer
             return store
         from mxtrain.kvstore.local_sgd import LocalSGDStore, OuterOptimizer
 
@@ -380,7 +403,7 @@ class Horovod(Summing):
 
         # With local SGD all messages are ready at the same time, so there is no gain from small ones.
         bucket_mib = self.bucket_mib or (4 if self.sync_every is None else 16)
-        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20))
+        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20), self.elastic)
 
 
 def has_horovod() -> bool:

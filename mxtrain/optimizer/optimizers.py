@@ -256,6 +256,7 @@ class LAMB(Optimizer):
     """Correct the moments' bias towards 0."""
     mxnet_name: ClassVar[str] = "lamb"
     dense_reason: ClassVar[str] = "looks at the norm of a whole table"
+    shardable: ClassVar[bool] = True
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
@@ -275,6 +276,7 @@ class LARS(Optimizer):
     """Rescale the momentum of all parameters when the learning rate changes."""
     mxnet_name: ClassVar[str] = "lars"
     dense_reason: ClassVar[str] = "looks at the norm of a whole table"
+    shardable: ClassVar[bool] = True
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     workaround_class: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}

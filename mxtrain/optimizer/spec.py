@@ -42,6 +42,10 @@ class Optimizer(Spec):
     dense_reason: ClassVar[str] = "may look at all rows of a table at once"
     """Reason why the optimizer is not `rowwise`, as a clause for messages."""
 
+    shardable: ClassVar[bool] = False
+    """True if the update of a parameter does not depend on other parameters, so that workers can update different
+    ones."""
+
     @property
     def is_lazy(self) -> bool:
         """Returns True if table rows without a gradient are not updated."""
@@ -68,6 +72,7 @@ class RowwiseOptimizer(Optimizer):
     """Base class of optimizers that update each row of a matrix independently of the others."""
 
     rowwise: ClassVar[bool] = True
+    shardable: ClassVar[bool] = True
     lazy_update: bool = False
     """Rows of an embedding table that are not in its row-wise gradient (trainer.sparse_grad): true = they and their
     state (momentum, moments) stay unchanged; false = they are updated with a gradient of 0, as with a dense

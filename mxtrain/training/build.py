@@ -61,11 +61,13 @@ from mxtrain.types import Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
+    from mxnet.ndarray import NDArray
 
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.checkpoint.store import CheckpointStore
     from mxtrain.data.loading.samples import Splits
     from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.kvstore.sharded_updater import ShardedUpdater
     from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
     from mxtrain.training.evaluate import Evaluator
@@ -106,13 +108,16 @@ def build_step(
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
-    updater: Union[Updater, RemoteUpdater]
+
+    def build_local(trained: Mapping[str, NDArray]) -> Updater:
+        optimizer = description.optimizer.build(steps_per_epoch)
+        return Updater(optimizer, trained, multipliers, strategy.rows, is_lazy(description))
+
+    updater: Union[Updater, RemoteUpdater, ShardedUpdater]
     if store.servers_update:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
-        updater = Updater(
-            description.optimizer.build(steps_per_epoch), weights, multipliers, strategy.rows, is_lazy(description)
-        )
+        updater = store.shard_updater(build_local, weights, strategy.reductions)
     table_updates = TableUpdates(description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
     strategy.remote.connect(store, table_updates)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)

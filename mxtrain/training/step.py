@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.kvstore.sharded_updater import ShardedUpdater
     from mxtrain.kvstore.store import Store
     from mxtrain.optimizer.ema import Average
     from mxtrain.optimizer.updater import Updater
@@ -52,7 +53,7 @@ class TrainingStep:
         self,
         strategy: Strategy,
         store: Store,
-        updater: Union[Updater, RemoteUpdater],
+        updater: Union[Updater, RemoteUpdater, ShardedUpdater],
         average: Average,
         clip_global_norm: Optional[float],
         random_seed: Optional[int],

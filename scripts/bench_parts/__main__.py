@@ -31,6 +31,7 @@ from bench_parts import (
     replay,
     restarts,
     serving,
+    sharded_optimizer,
     slow_links,
     task_races,
     tuning,
@@ -607,6 +608,15 @@ PARTS: Dict[str, Part] = {
             "Each run is a process of its own, in turn; float32, AdamW. Peak memory is the kernel's VmHWM after the "
             "last step, and once more less the memory that the process had before the first step, which holds the "
             "weights and the state of the optimizer. The time of a step is the mean of a run's steps but the first."
+        ],
+    ),
+    "sharded_optimizer": Part(
+        "optimizer state divided among two workers: memory of a worker and time of a step (6 minutes)",
+        sharded_optimizer.measure,
+        [
+            "kvstore=horovod on one machine, one thread each, AdamW, float32; runs in turn. Peak memory is the "
+            "kernel's VmHWM of the larger worker, read every 0.2 s. The time of a step is the mean of a run's steps "
+            "but the first."
         ],
     ),
     "links": Part(

@@ -344,7 +344,7 @@ def _tables_in_memory(options: Options, times: int, found: Measured) -> None:
     for _ in range(times):
         for name, settings in sides.items():
             limit = LIMIT if name == on_servers and not options.quick else None
-            with _held_workers(limit) as held, _peaks() as peak_MiB:
+            with held_workers(limit) as held, peaks() as peak_MiB:
                 one = timed([*given, *settings], options, warm_up)
             speeds[name].append(one.samples_per_s)
             about = found.details.setdefault(f"{rows:,} rows: {name}", {})
@@ -416,7 +416,7 @@ def _watched(look: Callable[[], None], every_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def _peaks() -> Iterator[Dict[str, float]]:
+def peaks() -> Iterator[Dict[str, float]]:
     """The largest resident set of each kind of process of a run, as long as this lasts: worker where none is said."""
     found: Dict[str, float] = {}
 
@@ -446,7 +446,7 @@ def _members() -> Iterator[Tuple[str, Path]]:
 
 
 @contextmanager
-def _held_workers(limit: Optional[int]) -> Iterator[List[str]]:
+def held_workers(limit: Optional[int]) -> Iterator[List[str]]:
     """Puts each worker that begins meanwhile into a control group that may have so many bytes; how that went."""
     said: List[str] = []
     os.environ[OF_BENCH] = str(os.getpid())

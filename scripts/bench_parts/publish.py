@@ -53,7 +53,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),
     "distributed": (
         "Several processes",
-        ("workers", "tables", "compression", "links", "slow_links", "plan_workers", "uneven"),
+        ("workers", "tables", "compression", "links", "slow_links", "plan_workers", "uneven", "sharded_optimizer"),
     ),
     "reliability": ("Reliability", ("soak", "faults", "kill_sweep", "restarts")),
 }

@@ -87,7 +87,7 @@ def test_outer_optimizers_have_the_defaults_of_diloco(
 )
 def test_messages_of_local_sgd_on_a_ring_are_large(settings: Any, mib: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(horovod_store, "HorovodStore", lambda *given: given)
-    *_, hierarchical, bucket_bytes = Horovod(**settings).connect(ALONE)  # type: ignore[misc]
+    *_, hierarchical, bucket_bytes, _ = Horovod(**settings).connect(ALONE)  # type: ignore[misc]
     assert (hierarchical, bucket_bytes) == (False, mib * 2**20)
 
 
