@@ -23,6 +23,7 @@ from bench_parts import (  # noqa: E402
     files,
     forecasting,
     gluoncv_side,
+    memory,
     parts,
     publish,
     replay,
@@ -819,6 +820,36 @@ def test_memory_includes_child_processes_and_counts_shared_pages_once(tmp_path):
     given = {name: Side(["-c", HOLDING, name], environment, stopped_between=True) for name in ("one", "two")}
     peak_MiB = {name: one.peak_MiB for name, one in in_turns(given, 1, tmp_path).items()}
     assert 96 <= peak_MiB["two"] - peak_MiB["one"] < 96 + 48, peak_MiB
+
+
+def test_memory_of_a_process_is_measured_with_and_without_its_imports(tmp_path):
+    (tmp_path / "imported.py").write_text("text = bytearray(48 << 20)")
+    (tmp_path / "held.py").write_text("import imported, sys; sys.exit(0 * len(bytearray(32 << 20)))")
+    path = os.pathsep.join([str(ROOT / "scripts"), str(ROOT), str(tmp_path)])
+    figures = memory.Process(["held"], {**os.environ, "PYTHONPATH": path}).measure(tmp_path)
+    assert 80 <= figures[memory.GROSS] < 80 + 48, figures
+    assert 32 <= figures[memory.NET] < 32 + 16, figures
+
+
+def test_memory_is_measured_in_pieces(tmp_path, monkeypatch):
+    """Processes of the file are not measured again; targets compare with the Gluon loop in float32 and PyTorch."""
+    measured = []
+    peaks = {"mxtrain": 110.0, "bench_parts.turn": 100.0}
+
+    def measure(process, folder):
+        measured.append(process)
+        return {memory.GROSS: peaks[process.arguments[0]], memory.NET: 50.0}
+
+    monkeypatch.setattr(memory.Process, "measure", measure)
+    for only, count in (("resnet", 11), ("", 11)):
+        (tmp_path / f"work{only}").mkdir()
+        measured.clear()
+        given = Options(True, tmp_path / f"work{only}", torch_python="python", only=only, records=tmp_path / "records")
+        found = memory.measure(given)
+        assert len(measured) == count
+    limits = [target.limit for target in found.targets if target.name.startswith("ResNet-20, 16 px, batch 8, bfloat16")]
+    assert limits == [1.1, 1.0, 1.1, 1.0, 1.0]
+    assert {(target.value, target.met) for target in found.targets} == {(1.1, True), (1.0, True), (1.1, False)}
 
 
 WORKING = """

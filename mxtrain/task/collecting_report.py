@@ -34,7 +34,7 @@ class CollectingReport(Report):
 
         if self._decode is None:
             return
-        self._pending.append((batch, self._decode(outputs, batch)))
+        self._pending.append((batch.without_inputs(), self._decode(outputs, batch)))
         if len(self._pending) > BATCHES_AHEAD:
             self._collect(*self._pending.pop(0))
 

@@ -190,7 +190,8 @@ class SampleResults:
 
         if batch.index_B is None:
             return
-        self._pending.append((batch, self._reader.predictions(batch, outputs), self._losses(batch, outputs)))
+        predictions, losses = self._reader.predictions(batch, outputs), self._losses(batch, outputs)
+        self._pending.append((batch.without_inputs(), predictions, losses))
         if len(self._pending) > BATCHES_AHEAD:
             self._add(*self._pending.pop(0))
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 Outputs = Tuple[nd.NDArray, ...]
 # Read sums in bulk to save round trips, but often enough that a metric with many numbers does not fill the memory.
 VECTORS_PER_READ = 64
+LARGE_BATCH_BYTES = 1 << 22
+"""Bytes of inputs from which one batch in the queue is enough: the device is busy with it for longer than the host."""
 
 
 class BreakableLoader:
@@ -180,7 +182,8 @@ class Evaluator:
         return as_list(self._loss(*outputs, *batch.targets))
 
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
-        """Yields batches with their outputs; queues at most `BATCHES_AHEAD` batches ahead of the device."""
+        """Yields batches with their outputs; queues at most `BATCHES_AHEAD` batches ahead of the device, of large
+        batches one."""
         pending: List[nd.NDArray] = []
         objective = self._strategy.objective
         count, state = len(objective.state_shapes), RecurrentState(objective.state_shapes, objective.network)
@@ -194,9 +197,13 @@ class Evaluator:
                 outputs = outputs[:-count]
             # Without this limit, the outputs of the whole split could be in memory at once.
             pending.append(outputs[0])
-            if len(pending) > BATCHES_AHEAD:
+            while len(pending) > (1 if _num_bytes(batch.inputs) >= LARGE_BATCH_BYTES else BATCHES_AHEAD):
                 pending.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
+
+
+def _num_bytes(arrays: Sequence[nd.NDArray]) -> int:
+    return sum(array.size * np.dtype(array.dtype).itemsize for array in arrays)
 
 
 def _predict_variant(
@@ -248,7 +255,7 @@ class Collector:
         """Adds a batch."""
         if self._collected:
             assert self._decode is not None
-            self._pending.append((batch, self._decode(outputs, batch)))
+            self._pending.append((batch.without_inputs(), self._decode(outputs, batch)))
             if len(self._pending) > BATCHES_AHEAD:
                 self._update(*self._pending.pop(0))
 

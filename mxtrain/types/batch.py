@@ -5,7 +5,7 @@ Legend: B batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Protocol, Tuple, Union
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Batch:
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
         index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
         return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.continues_previous)
+
+    def without_inputs(self) -> Batch:
+        """Returns the batch without what only the network reads, for results that are read some batches later."""
+        return replace(self, inputs=(), ids=None, rows=None)
 
     def cast(self, dtype: str) -> Batch:
         """Returns the batch with floating-point arrays in another dtype; integer arrays are unchanged."""

@@ -22,6 +22,7 @@ from bench_parts import (
     faults,
     forecasting,
     kill_sweep,
+    memory,
     object_stores,
     parts,
     planning,
@@ -466,6 +467,23 @@ PARTS: Dict[str, Part] = {
         ],
         parts.needs_torch,
     ),
+    "memory": Part(
+        "peak memory of eval, predict and training beside a Gluon loop and PyTorch (25 minutes; needs --torch-python)",
+        memory.measure,
+        [
+            "Each side is a process of its own. Peaks are the kernel's VmHWM; the second figure is less by the "
+            "growth of the resident memory during imports, late ones included. Other work on the machine does not "
+            "change these figures. With --records, processes that are in the file are not measured again, so that "
+            "--only can measure one network after the other.",
+            "Ours: three batches by `python -m mxtrain eval` and `predict` with all that they write, and five steps of "
+            "training with every default callback and logger, before validation and checkpoint. Gluon's loop: the "
+            "network of GluonCV or GluonNLP (GPT-2: ours), hybridized with static memory, three batches one after the "
+            "other, loss and accuracy, in float32, with which both precisions are compared. PyTorch: "
+            "scripts/bench_parts/torch_side.py, eager (torch.compile needs more), three batches, two of them on hand, "
+            "autocast; its SSD suppresses no boxes.",
+        ],
+        parts.needs_torch,
+    ),
     "serve": Part(
         "the server under load: batching, latency, memory, restarts, a plain onnxruntime loop (12 minutes)",
         serving.serve,
@@ -736,7 +754,7 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--records",
         type=Path,
         default=None,
-        help="faults, restarts, slow_links: a file for each run as it ends; runs that it already holds count",
+        help="faults, memory, restarts, slow_links: a file for each run as it ends; runs that it already holds count",
     )
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="faults, restarts, slow_links: begin no further run after that"
@@ -757,7 +775,7 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--only",
         default="",
         metavar="TEXT",
-        help="language_race, sparse, tables, export, restarts, slow_links: what has this in its name, e.g. GPT",
+        help="language_race, sparse, tables, export, memory, restarts, slow_links: what has this in its name",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
+from bench_parts import memory_side
 from bench_parts.turn import Turns
 from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.parallel.usage import Usage
@@ -95,6 +96,16 @@ class StepMemory(_Noted):
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         self._noted.append((rows[-1]["step"], self._before, peak, time.perf_counter()))
+
+
+class StepsNoted(Callback):
+    """Writes the peak memory of the process, and what imports took of it, after each step; see memory_side.py."""
+
+    def __init__(self, path: str):
+        self._path = path
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        memory_side.note(self._path)
 
 
 class Waiting(Callback):

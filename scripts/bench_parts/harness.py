@@ -368,7 +368,8 @@ def run(
     return done
 
 
-def _call(function: str, block_steps: int, arguments: Sequence[Any]) -> List[str]:
+def call_of(function: str, block_steps: int, arguments: Sequence[Any]) -> List[str]:
+    """Arguments of `python` that call `module:function` of bench_parts; see turn.py."""
     return ["-m", "bench_parts.turn", function, str(block_steps), json.dumps(list(arguments), default=str)]
 
 
@@ -376,7 +377,7 @@ def ask(
     function: str, *arguments: Any, environment: Mapping[str, str], folder: Path, python: str = sys.executable
 ) -> Any:
     """Returns the result of `module:function` of bench_parts, computed in a process of its own."""
-    done = run(_call(function, 0, arguments), environment, folder, python=python)
+    done = run(call_of(function, 0, arguments), environment, folder, python=python)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -384,7 +385,7 @@ def side_of(
     function: str, steps: int, *arguments: Any, environment: Mapping[str, str], work: float = 1, **options: Any
 ) -> Side:
     """The side that `module:function` of bench_parts prepares; see turn.py."""
-    return Side(_call(function, steps, arguments), environment, work, steps, **options)
+    return Side(call_of(function, steps, arguments), environment, work, steps, **options)
 
 
 def mxtrain_arguments(overrides: Sequence[str], run_dir: Union[str, Path] = "run") -> List[str]:

@@ -15,7 +15,17 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import numpy as np
 
-from bench_parts.sizes import FIELDS, IDS_BATCH, IDS_LR, NUM_CLASSES, UNITS, id_batches
+from bench_parts.sizes import (
+    BERT_SIZES,
+    BERT_VOCAB_SIZE,
+    FIELDS,
+    GPTS,
+    IDS_BATCH,
+    IDS_LR,
+    NUM_CLASSES,
+    UNITS,
+    id_batches,
+)
 
 warnings.simplefilter("ignore")
 
@@ -110,6 +120,59 @@ def evaluate(run: str, block_batches: int) -> Steps:
     source = dataset.open().train
     loader = build_loader(description, source, signature, trained.device, limit_batches=block_batches)
     return lambda: print(trained.evaluator.measure(loader), flush=True), lambda: None
+
+
+def evaluate_with_gluon(model: str, size: int, batch_size: int, count: int, run: str) -> float:
+    """A plain loop: hybridized with static memory, loss and accuracy of each batch, which is made when it is its turn.
+
+    The networks are those of GluonCV and GluonNLP; GluonNLP has no GPT-2, of which the network is ours.
+
+    Args:
+        size: pixels, or tokens.
+        count: batches.
+        run: a run whose network and number of tokens are taken for GPT-2.
+    """
+    import mxnet as mx
+    from mxnet import gluon, nd
+
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    if model == "ssd" or model.startswith(("resnet", "densenet", "mobilenet")):
+        from gluoncv.model_zoo import get_model
+
+        names = {"ssd": "ssd_512_mobilenet1.0_voc", "resnet50": "resnet50_v1b", "resnet20": "cifar_resnet20_v1"}
+        given = {"pretrained_base": False} if model == "ssd" else {"classes": NUM_CLASSES}
+        network = get_model(names[model], **given)
+    elif model in BERT_SIZES:
+        from bench_parts.gluonnlp_side import build_bert
+
+        network = build_bert(model, size)
+    else:
+        from mxtrain.composing.restored import restore
+
+        restored = restore(run, which="last")
+        network = restored.description.task.build_network(restored.description, restored.signature)
+    network.initialize(mx.init.Xavier())
+    for block in (network, loss_of):
+        block.hybridize(static_alloc=True, static_shape=True)
+    total = 0.0
+    for _ in range(count):
+        if model in BERT_SIZES:
+            words = nd.random.randint(0, BERT_VOCAB_SIZE, (batch_size, size)).astype("float32")
+            inputs = [words, nd.zeros_like(words), nd.full((batch_size,), size)]
+        elif model in GPTS:
+            words = nd.random.randint(0, GPTS[model].vocab_size, (batch_size, size)).astype("float32")
+            inputs = [words, words]
+        else:
+            inputs = [nd.random.normal(shape=(batch_size, 3, size, size))]
+        found = network(*inputs)
+        if model == "ssd":
+            total += sum(one.sum().asscalar() for one in found)
+        elif model in GPTS:
+            total += found.mean().asscalar()
+        else:
+            label = nd.zeros((batch_size,))
+            total += loss_of(found, label).mean().asscalar() + (found.argmax(axis=1) == label).mean().asscalar()
+    return float(total)
 
 
 # Tables of embeddings: ids (B, F) to scores (B, 1).

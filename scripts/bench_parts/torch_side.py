@@ -269,6 +269,46 @@ class Bert(nn.Module):
         return self.classifier(self.dropout(torch.tanh(self.pooler(x[:, 0]))))
 
 
+class Ssd(nn.Module):
+    """GluonCV's ssd_512_mobilenet1.0: class scores and decoded boxes of all anchors, whose 100 best are summed up to
+    one number, without suppression.
+
+    Legend: A anchors, K classes.
+    """
+
+    ANCHORS = (4, 6, 6, 6, 4, 4)
+    NUM_CLASSES = 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = list(mobilenet())[:-3]
+        # The first map is that of stride 16, before the last two depthwise blocks.
+        self.features = nn.ModuleList([nn.Sequential(*layers[:-12]), nn.Sequential(*layers[-12:])])
+        channels = [512, 1024]
+        for width in (512, 512, 256, 256):
+            reduced = [*convolution(channels[-1], width, 1), nn.ReLU(inplace=True)]
+            halved = [*convolution(width, width, 3, 2), nn.ReLU(inplace=True)]
+            self.features.append(nn.Sequential(*reduced, *halved))
+            channels.append(width)
+        plan = list(zip(channels, self.ANCHORS))
+        self.scores = nn.ModuleList(nn.Conv2d(c, a * (self.NUM_CLASSES + 1), 3, padding=1) for c, a in plan)
+        self.offsets = nn.ModuleList(nn.Conv2d(c, a * 4, 3, padding=1) for c, a in plan)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, offsets = [], []
+        for layer, score, offset in zip(self.features, self.scores, self.offsets):
+            x = layer(x)
+            scores.append(score(x).permute(0, 2, 3, 1).flatten(1))
+            offsets.append(offset(x).permute(0, 2, 3, 1).flatten(1))
+        score_BAK = torch.cat(scores, 1).unflatten(1, (-1, self.NUM_CLASSES + 1)).float().softmax(-1)
+        offset_BA4 = torch.cat(offsets, 1).unflatten(1, (-1, 4)).float()
+        centre_BA2, side_BA2 = offset_BA4[..., :2] * 0.1, (offset_BA4[..., 2:] * 0.2).exp()
+        box_BA4 = torch.cat([centre_BA2 - side_BA2 / 2, centre_BA2 + side_BA2 / 2], -1)
+        best_BN, index_BN = score_BAK[..., 1:].flatten(1).topk(100)
+        chosen_BN4 = box_BA4.gather(1, (index_BN // self.NUM_CLASSES)[..., None].expand(-1, -1, 4))
+        return best_BN.sum() + chosen_BN4.sum()
+
+
 def build(name: str, size: int) -> Tuple[nn.Module, bool]:
     """(A classifier, whether it reads images)."""
     small = [*convolution(3, 16, 3), nn.ReLU(inplace=True)]
@@ -276,6 +316,8 @@ def build(name: str, size: int) -> Tuple[nn.Module, bool]:
         return resnet((3, 3, 3), 16, False, small), True
     if name == "resnet50":
         return resnet((3, 4, 6, 3), 64, True, stem(64)), True
+    if name == "ssd":
+        return Ssd(), True
     if name in BERT_SIZES:
         return Bert(*BERT_SIZES[name], tokens=size), False
     return {"mobilenet": mobilenet, "densenet121": densenet121}[name](), True
@@ -285,12 +327,12 @@ Batch = Tuple[Sequence[Tensor], Optional[Tensor]]
 """Inputs of the network, and classes; None: it computes the loss itself."""
 
 
-def prepare(name: str, size: int, batch_size: int) -> Tuple[nn.Module, Any, List[Batch]]:
-    """A network, its optimizer, and batches."""
+def prepare(name: str, size: int, batch_size: int, count: int = 8) -> Tuple[nn.Module, Any, List[Batch]]:
+    """A network, its optimizer, and so many batches."""
     batches: List[Batch] = []
     if name in GPTS or name in TRANSFORMERS:
         sizes = {**GPTS, **TRANSFORMERS}[name]
-        for _ in range(8):
+        for _ in range(count):
             number = 2 if name in GPTS else 3
             batches.append(([torch.randint(sizes.vocab_size, (batch_size, size)) for _ in range(number)], None))
         if name in GPTS:
@@ -299,11 +341,11 @@ def prepare(name: str, size: int, batch_size: int) -> Tuple[nn.Module, Any, List
         network = Translator(sizes, size)
         return network, torch.optim.Adam(network.parameters(), LR, (0.9, BETA2), EPSILON, fused=True), batches
     network, reads_images = build(name, size)
-    for _ in range(8):
+    for _ in range(count):
         given = torch.randint(BERT_VOCAB_SIZE, (batch_size, size))
         if reads_images:
             given = torch.randn(batch_size, 3, size, size).contiguous(memory_format=torch.channels_last)
-        batches.append(([given], torch.randint(NUM_CLASSES, (batch_size,))))
+        batches.append(([given], None if name == "ssd" else torch.randint(NUM_CLASSES, (batch_size,))))
     if reads_images:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer: Any = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=1e-4, fused=True)
@@ -312,16 +354,19 @@ def prepare(name: str, size: int, batch_size: int) -> Tuple[nn.Module, Any, List
     return network, optimizer, batches
 
 
-def train(name: str, size: int, batch_size: int, dtype: str, way: str, work: str) -> Tuple[Callable, Callable]:
+def train(
+    name: str, size: int, batch_size: int, dtype: str, way: str, work: str, count: int = 8
+) -> Tuple[Callable, Callable]:
     """Blocks of training (`work` is train) or evaluation: channels last, autocast, fused optimizers, batches on hand.
 
     Args:
         size: pixels of an image, or tokens of a text.
         dtype: float32 or bfloat16.
         way: eager or compile.
+        count: batches on hand.
     """
     set_threads()
-    network, optimizer, batches = prepare(name, size, batch_size)
+    network, optimizer, batches = prepare(name, size, batch_size, count)
     trains, cast = work == "train", getattr(torch, dtype)
     network.train(trains)
     call = torch.compile(network) if way == "compile" else network
@@ -339,6 +384,8 @@ def train(name: str, size: int, batch_size: int, dtype: str, way: str, work: str
                 loss.backward()
                 optimizer.step()
                 found.append(loss.detach())
+            elif label is None:
+                found.append(loss)
             else:
                 found.append(torch.stack([loss, (logits.argmax(1) == label).float().mean()]))
 
@@ -347,6 +394,14 @@ def train(name: str, size: int, batch_size: int, dtype: str, way: str, work: str
         found.clear()
 
     return step, end
+
+
+def make_steps(name: str, size: int, batch_size: int, dtype: str, work: str, count: int) -> None:
+    """Trains on or evaluates so many batches, eager, two of which are on hand; for measurements of memory."""
+    step, end = train(name, size, batch_size, dtype, "eager", work, 2)
+    for _ in range(count):
+        step()
+    end()
 
 
 def train_table(rows: int) -> Tuple[Callable, Callable]:

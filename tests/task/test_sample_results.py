@@ -19,6 +19,7 @@ from mxtrain.data.checking.checks import SourceChecks
 from mxtrain.data.checking.problems import DataLocation, DataLocations
 from mxtrain.task.confusion_page import render_confusion
 from mxtrain.task.sample_results import NUM_WORST, ResultReader, SampleResults, csv_line, location_text, location_texts
+from mxtrain.types import Batch
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -199,7 +200,7 @@ def test_results_are_written_in_the_order_of_the_samples() -> None:
 
     results = SampleResults(Reader(), io.BytesIO(), lambda batch, outputs: [])  # type: ignore[arg-type]
     for indices in ([3, 4], [0, 1], [1, 2]):
-        results.update(type("Batch", (), {"index_B": np.array(indices)}), ())  # type: ignore[arg-type]
+        results.update(Batch((), (), len(indices), index_B=np.array(indices)), ())
     stream = io.BytesIO()
     results.copy_to(stream)
     rows = read_rows(stream.getvalue())

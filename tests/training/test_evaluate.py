@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import weakref
 from types import SimpleNamespace
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import numpy as np
 import pytest
 
 from mxtrain.cluster.stopping import PassInterrupted
 from mxtrain.engine.backend import gluon, nd
+from mxtrain.engine.predictions import BATCHES_AHEAD
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
+from mxtrain.task.collecting_report import CollectingReport
+from mxtrain.task.sample_results import SampleResults
 from mxtrain.training import evaluate
-from mxtrain.training.evaluate import VECTORS_PER_READ, Evaluator, joined
+from mxtrain.training.evaluate import VECTORS_PER_READ, Collector, Evaluator, joined
 from mxtrain.types import Batch
 
 
@@ -76,6 +82,57 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
 def test_interrupted_pass_measures_nothing() -> None:
     with pytest.raises(PassInterrupted):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
+
+
+class Kept:
+    """A collector of predictions that forgets them."""
+
+    @classmethod
+    def from_metrics(cls, metrics: Any) -> Kept:
+        return cls()
+
+    def update(self, *arrays: Any) -> None:
+        pass
+
+
+def test_inputs_are_freed_while_results_wait_to_be_read() -> None:
+    """Metrics, reports and files of samples read a batch some batches later; four batches of images are 100 MiB."""
+
+    def decode(outputs: Any, batch: Batch) -> Any:
+        return outputs[0]
+
+    reader: Any = SimpleNamespace(predictions=lambda batch, outputs: outputs[0], rows=lambda *arrays: ())
+    metric: Any = SimpleNamespace(collects=Kept, takes_weights=False)
+    collector, report = Collector({"kept": metric}, decode), CollectingReport(decode, Kept())  # type: ignore[arg-type]
+    for update in (
+        collector.add,
+        report.update,
+        SampleResults(reader, io.BytesIO(), lambda batch, outputs: []).update,
+    ):
+        batch = Batch((nd.ones((2, 3)),), (nd.ones((2,)),), 2, index_B=np.arange(2))
+        is_alive = weakref.ref(batch)
+        update(batch, batch.inputs)
+        del batch
+        assert is_alive() is None
+
+
+@pytest.mark.parametrize("columns, ahead", [(3, BATCHES_AHEAD), (1 << 19, 1)], ids=["small", "large"])
+def test_few_batches_are_queued_if_they_are_large(columns: int, ahead: int) -> None:
+    waited: List[int] = []
+
+    class Output:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def wait_to_read(self) -> None:
+            waited.append(self._number)
+
+    numbers = itertools.count()
+    strategy: Any = SimpleNamespace(objective=Identity.objective, predict=lambda inputs: (Output(next(numbers)),))
+    image_BK = nd.zeros((2, columns))
+    loader: Any = SimpleNamespace(epoch=lambda consumer: (Batch((image_BK,), (), 2) for _ in range(6)))
+    for number, _ in enumerate(Evaluator(strategy, SoftmaxCrossEntropy(), Meter({}, 3)).predict(loader)):  # type: ignore[arg-type]
+        assert waited == list(range(number + 1 - ahead))
 
 
 class Remembering:

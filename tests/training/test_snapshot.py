@@ -19,12 +19,14 @@ from mxtrain.checkpoint import contents
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.checkpoint.pieces import ArrayInPieces
-from mxtrain.engine.backend import host_view, mx, nd
+from mxtrain.engine.backend import gluon, host_view, mx, nd
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
 from mxtrain.optimizer.ema import build_average
+from mxtrain.runtime.memory import resident_memory
 from mxtrain.training import snapshot
+from mxtrain.training.placement_probe import _reset_peak_memory, peak_memory
 from mxtrain.training.plan import Plan
 from mxtrain.training.state import TrainState
 from mxtrain.training.step import TrainingStep
@@ -121,6 +123,42 @@ def test_files_do_not_stay_in_memory_once_they_have_been_read(tmp_path: Any, mon
     assert int(re.findall(r"^Rss: +(\d+) kB", maps, re.M)[0]) < 1024  # of 16 MiB
     for name, array in values_.items():
         np.testing.assert_array_equal(array.asnumpy(), given[name])
+
+
+def test_large_arrays_are_restored_without_a_second_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MiB, of a file that is mapped: a second array and the pages of the file would be 128 MiB more at the peak."""
+    monkeypatch.setattr(contents, "MAPPED_FROM_BYTES", 1)
+    given = np.arange(1 << 24, dtype=np.float32).reshape(-1, 4)
+    write_contents(Snapshot(1, 0, {"model": {"table": given}}, {}), tmp_path / "c")
+    table = nd.zeros(given.shape)
+    table.wait_to_read()
+    strategy: Any = SimpleNamespace(values={"table": table}, rows=(), publish=lambda: None)
+    arrays = read_checkpoint(tmp_path / "c").arrays("model")
+    before = resident_memory()
+    _reset_peak_memory()
+    snapshot.set_parameters(strategy, arrays, "it")
+    assert peak_memory() - before < 56 << 20
+    np.testing.assert_array_equal(table.asnumpy(), given)
+
+
+def test_large_weights_are_restored_after_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN holds the weights of a convolution in a layout of its own then, which must not be written to in pieces."""
+    monkeypatch.setattr(snapshot, "PIECE_BYTES", 64)
+    network = gluon.nn.Conv2D(64, 3, in_channels=32)
+    network.initialize()
+    network.hybridize(static_alloc=True, static_shape=True)
+    image_NCHW = nd.random.normal(shape=(2, 32, 8, 8))
+    expected = network(image_NCHW).asnumpy()
+    values_ = {name: one.data() for name, one in network.collect_params().items()}
+    saved = {name: np.random.RandomState(0).randn(*array.shape).astype("float32") for name, array in values_.items()}
+    strategy: Any = SimpleNamespace(values=values_, rows=(), publish=lambda: None)
+    before = {name: array.asnumpy() for name, array in values_.items()}
+    for arrays in (saved, before):
+        network(image_NCHW).wait_to_read()
+        snapshot.set_parameters(strategy, arrays, "it")
+        for name, array in values_.items():
+            np.testing.assert_array_equal(array.asnumpy(), arrays[name])
+    np.testing.assert_array_equal(network(image_NCHW).asnumpy(), expected)
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
