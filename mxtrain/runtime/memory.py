@@ -48,6 +48,16 @@ def return_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, ARRAY_BYTES)
 
 
+def trim_memory() -> None:
+    """Returns the memory that malloc holds free to the system, once, where one phase of a program follows another.
+
+    Unlike `return_freed_memory` it costs later allocations nothing. Other C libraries are left as they are.
+    """
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
 def _container_limits(root: Path) -> Iterator[int]:
     for name in LIMITS:
         try:

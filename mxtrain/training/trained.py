@@ -16,6 +16,7 @@ from mxtrain.model.lora import merge
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.spec import Single
+from mxtrain.runtime.memory import trim_memory
 from mxtrain.training import snapshot
 from mxtrain.training.evaluate import Evaluator
 from mxtrain.training.network import build_network
@@ -80,6 +81,7 @@ def load_trained(
     )
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, weights, str(checkpoint.path))
+    trim_memory()  # initial values were drawn in arrays of their own, and files were read
     return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)
 
 

@@ -16,6 +16,7 @@ from mxtrain.checkpoint.folder import AVERAGED, run_dir_of
 from mxtrain.config.placeholders import Given
 from mxtrain.data.spec import choose_split, open_splits, warn_unseen
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
+from mxtrain.runtime.memory import trim_memory
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.task.report import Report
 from mxtrain.terminal.progress import SILENT, WorkProgress
@@ -220,6 +221,7 @@ def evaluate(
                 "samples": measured.num_samples,
                 **settings.facts(),
             }
+            trim_memory()  # reports are drawn beside the network: its batches make room for Matplotlib
             artifacts = measured.report.artifacts(title)
             with eval_folder.new_results():
                 eval_folder.write(artifacts)

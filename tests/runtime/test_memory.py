@@ -29,7 +29,7 @@ def test_sizes_are_shown_in_their_unit() -> None:
 
 FRAGMENTED = """
 import ctypes, sys
-from mxtrain.runtime.memory import resident_memory, return_freed_memory
+from mxtrain.runtime.memory import resident_memory, return_freed_memory, trim_memory
 
 if sys.argv[1] == "returned":
     return_freed_memory()
@@ -44,11 +44,13 @@ last = libc.malloc(8 << 20)  # holds the end of the heap
 before = resident_memory()
 for array in arrays:
     free(array)
+if sys.argv[1] == "trimmed":
+    trim_memory()
 print((before - resident_memory()) >> 20)
 """
 
 
-@pytest.mark.parametrize("how, least, most", [("kept", 0, 8), ("returned", 72, 88)])
+@pytest.mark.parametrize("how, least, most", [("kept", 0, 8), ("returned", 72, 88), ("trimmed", 72, 88)])
 def test_freed_arrays_return_to_the_system(how: str, least: int, most: int) -> None:
     """In a process of its own, since the threshold of malloc is that of the process."""
     freed = int(subprocess.run([sys.executable, "-c", FRAGMENTED, how], capture_output=True, text=True).stdout)
