@@ -17,8 +17,8 @@ REMEMBERED = 5
 """Number of timed steps of which the median is taken."""
 MIN_RELATIVE_SPEED = 0.05
 """Lower bound of a worker's speed relative to the mean, so that every worker gets samples and can be timed."""
-TOLERANCE = 0.05
-"""Relative change below which shares are kept: a change costs the compilation of new shapes."""
+MIN_GAIN = 0.05
+"""Relative gain of a step's time below which shares are kept: with new shapes, the next step plans its memory anew."""
 
 
 class Stragglers:
@@ -52,6 +52,11 @@ class Stragglers:
         self._slow = slow
         return True
 
+    def restart(self, times: WorkerTimes) -> None:
+        """Records times that were measured over several steps, and forgets older ones."""
+        self._times.clear()
+        self.note(times)
+
     def remark(self) -> str:
         """Returns a warning if a worker is slow for the second time in a row, once per worker; else ""."""
         slow = self._slow
@@ -68,7 +73,7 @@ class Stragglers:
         )
 
     def share(self, world: World) -> World:
-        """Returns `world` with new relative speeds, or the same object if no share changes by more than `TOLERANCE`."""
+        """Returns `world` with new relative speeds, or the same object if they would save less than `MIN_GAIN`."""
         timed_steps = self._times
         if not self.by_speed or not timed_steps:
             return world
@@ -80,7 +85,10 @@ class Stragglers:
         shares = [max(speed, MIN_RELATIVE_SPEED * mean) for speed in speeds]
         shares = [share / sum(shares) for share in shares]
         old_shares = [speed / sum(world.speeds) for speed in world.speeds] or [1 / world.size] * world.size
-        if all(abs(new - old) <= TOLERANCE * old for new, old in zip(shares, old_shares)):
+        # A step takes as long as its slowest worker: now the largest share / speed, with the new shares the same for
+        # all workers.
+        step_s = max(old / max(new, 1e-9) for old, new in zip(old_shares, shares))
+        if step_s < 1 / (1 - MIN_GAIN):
             return world
         # The next change is then decided by steps with the new shares only.
         self._times.clear()

@@ -13,7 +13,7 @@ from mxtrain.kvstore.buckets import BUCKET_BYTES, Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
-from mxtrain.kvstore.times import WorkerTimes, is_timed
+from mxtrain.kvstore.times import WorkerTimes, is_paced, is_timed
 from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class JoinedStore(Store):
         self._buckets: Dict[int, Tuple[Sequence[Reduction], List[Bucket]]] = {}
         self._timed: Optional[Tuple[int, int, float]] = None
         self._waited_s = 0.0
+        self._paced: Optional[Tuple[int, float]] = None
+        self._pace: List[Tuple[int, float]] = []
         self._buffers: Dict[Tuple[str, str, int], nd.NDArray] = {}
         self._compressors: Dict[int, List[Compressor]] = {}
 
@@ -132,7 +134,7 @@ class JoinedStore(Store):
 
     def gather(self, flat: nd.NDArray) -> nd.NDArray:
         """Sums arrays in which each worker has its numbers in its own row and 0 in all others."""
-        if self._timed is None:
+        if self._timed is None and self._paced is None:
             return self._gather_by_sum(flat)
         # In a timed step, this wait for the other workers must not count as computation.
         self.wait_for([flat])
@@ -178,22 +180,46 @@ class JoinedStore(Store):
         return array.asnumpy()
 
     def begin_step(self, step: int, size: int) -> None:
-        self._timed = None
-        # The engine works ahead, so a step has a duration only if the host waits for it; that is affordable in one of
-        # 50.
-        if self.world.size > 1 and is_timed(step, self.balance_every):
+        self._timed = self._paced = None
+        if self.world.size == 1:
+            return
+        # The engine works ahead, so a step has a duration only if the host waits for it; an exchange of the times is
+        # affordable in one of 50.
+        timed, paced = is_timed(step), is_paced(step, self.balance_every)
+        if timed or paced:
             self.wait_for_all()  # pending sums belong to earlier steps
-            self._timed = (step, size, time.monotonic())
             self._waited_s = 0.0
+            now = time.monotonic()
+            self._timed = (step, size, now) if timed else None
+            self._paced = (size, now) if paced else None
+
+    def share_pace(self, step: int) -> Optional[WorkerTimes]:
+        if self.world.size == 1 or self.balance_every is None:
+            return None
+        # The median leaves out steps that other processes of a machine have disturbed.
+        by_speed = sorted(self._pace, key=lambda paced: paced[1] / paced[0]) or [(0, 0.0)]
+        size, seconds = by_speed[len(by_speed) // 2]
+        self._pace = []
+        rows = np.zeros((self.world.size, 2))
+        rows[self.world.rank] = seconds, size
+        all_seconds, sizes = self.total(rows.ravel().tolist()).reshape((-1, 2)).T
+        if not all_seconds.all():
+            return None
+        return WorkerTimes(step, all_seconds.tolist(), sizes.astype(int).tolist(), 0.0)
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         buckets = self.buckets_of(reductions)
         for bucket in buckets:
             bucket.collect()
+        flats = [bucket.flat for bucket in buckets]
+        if self._paced is not None:
+            self.wait_for(flats)
+            size, began = self._paced
+            if size:
+                self._pace.append((size, time.monotonic() - began - self._waited_s))
         if self._timed is None:
             self._sum_buckets(reductions)
             return
-        flats = [bucket.flat for bucket in buckets]
         times = self._share_times(flats)
         # Exchanging the times has waited for the slowest worker, so only the exchange of gradients follows.
         all_ready = time.monotonic()

@@ -11,16 +11,25 @@ if TYPE_CHECKING:
 
 FIRST_STEP, EVERY = 10, 50
 """The steps that are timed: 10, 60, 110, ..."""
-TIMED_PER_CHANGE = 5
-"""Number of timed steps between two changes of shares, at the end of which the median is taken."""
+PACED = 5
+"""Number of steps before a change of shares in which each worker measures its own speed."""
 SLOW = 1.25
 """So many times the others' time per step makes a worker a straggler."""
 
 
-def is_timed(step: int, balance_every: Optional[int] = None) -> bool:
-    """Returns True if step `step` is timed, with shares that may change every `balance_every` steps."""
-    every = EVERY if balance_every is None else min(EVERY, max(1, balance_every // TIMED_PER_CHANGE))
-    return step % every == min(FIRST_STEP, every - 1)
+def is_timed(step: int) -> bool:
+    """Returns True if step `step` is timed and the times of all workers are exchanged."""
+    return step % EVERY == FIRST_STEP
+
+
+def is_paced(step: int, balance_every: Optional[int]) -> bool:
+    """Returns True if each worker measures its own speed in step `step`: in the last steps before a change of shares.
+
+    The step after a change is left out, if there are others: it also plans the memory of the new shapes.
+    """
+    if balance_every is None:
+        return False
+    return (step - 1) % balance_every >= max(balance_every - PACED, min(1, balance_every - 1))
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ class Runner:
         """Updates the workers' shares of a batch, the same on all workers. Returns True if they have changed."""
         times = self._workers.share_pace(self.state.step) if self._stragglers.by_speed else None
         if times is not None:
-            self._stragglers.note(times)
+            self._stragglers.restart(times)
             self._callbacks.notify("on_scalars", times.scalars(), times.step)
         world = self._stragglers.share(self._workers.world)
         has_changed = world is not self._workers.world
