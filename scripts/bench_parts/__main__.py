@@ -609,14 +609,17 @@ PARTS: Dict[str, Part] = {
         slow_links.needs_hosts,
     ),
     "uneven": Part(
-        "two workers, one of which has half of a core (15 minutes)",
+        "two workers, one at half speed (10 minutes)",
         uneven.measure,
         [
-            "kvstore=dist_sync, one thread each; samples/s of the last half of 120 steps. The ideal is 0.75 of the "
-            "throughput of two whole workers in the same turn.",
-            "ResNet-20 of half the width, a batch of 128: the slow worker is stopped (SIGSTOP) for 5 of every 10 ms.",
+            "Two workers and a server, one thread each, on two cores; samples/s of whole epochs of 1,257 images, from "
+            "the beginning of the second to that of the last, with a validation of one batch after each.",
+            "ResNet-20 of half the width, a batch of 64: the slow worker is stopped (SIGSTOP) after each ms of "
+            "processor time for as long, so it computes half of the time and waits no longer than the other one.",
             "sleep: a small network that sleeps 2 ms for each sample, on the slow worker 4 ms, a batch of 60; its "
             "figures depend less on other work on the machine.",
+            "The ideal is the throughput of two whole workers with the same store, times the speed of the two workers "
+            "relative to two whole ones, as measured with each of them alone.",
         ],
     ),
     "recompute": Part(

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional
 
 from bench_parts.harness import (
     ENDS_WELL,
@@ -22,39 +22,50 @@ from bench_parts.harness import (
     ProcessFailed,
     callback,
     mxtrain_arguments,
-    say,
     untouched_environment,
 )
+from bench_parts.slow_links import Journal
 
-PERIOD_S, SHARE = 0.01, 0.5
-"""A worker is stopped for (1 - SHARE) of each period, far less than a step takes."""
-IDEAL = (1 + SHARE) / 2
-"""Throughput with the slow worker relative to that of two whole ones, if all work all the time."""
+TICK_S, SHARE = 0.001, 0.5
+"""After each TICK_S in which the slow worker computes, it is stopped until it has had the share of the time."""
 WAYS: Dict[str, List[str]] = {
-    "two whole workers": [],
-    "half a worker, equal shares": [],
-    "half a worker, balance_every": ["cluster.balance=speed", "cluster.balance_every=10"],
+    "two whole workers": ["kvstore=dist_sync"],
+    "equal shares": ["kvstore=dist_sync"],
+    "balance=speed, balance_every=10": [
+        "kvstore=dist_sync",
+        "cluster.balance=speed",
+        "cluster.balance_every=10",
+    ],
+    "two whole workers, asynchronous": ["kvstore=dist_async"],
+    "equal shares, asynchronous": ["kvstore=dist_async"],
+    "balance=speed, asynchronous": ["kvstore=dist_async", "cluster.balance=speed"],
+    "balance=dynamic, asynchronous": ["kvstore=dist_async", "cluster.balance=dynamic"],
 }
-WHOLE, EQUAL, BALANCED = WAYS
+WHOLE = {
+    "kvstore=dist_sync": "two whole workers",
+    "kvstore=dist_async": "two whole workers, asynchronous",
+}
+"""The way without a slow worker that each store is compared with."""
+ALONE, SLOW_ALONE = "one worker alone", "the slow worker alone"
 WORDS = [
-    "kvstore=dist_sync",
-    "cluster.workers=2",
     "early_stopping=off",
     "checkpoint=off",
-    "trainer.max_epochs=1000",
-    "trainer.val_interval=1000",
+    "trainer.max_steps=null",
     "trainer.limit_val_batches=1",
     "trainer.test=false",
-    "trainer.log_interval=5",
+    "trainer.log_interval=1",
 ]
-BATCH_SIZES = {"sleep": 60, "ResNet-20": 128}
+EPOCHS = {"sleep": 5, "ResNet-20": 12}
+BATCH_SIZES = {"sleep": 60, "ResNet-20": 64}
 MODELS = {"sleep": ["model=sleepy"], "ResNet-20": ["model=resnet", "model.depth=20", "model.width=0.5"]}
+NUM_SAMPLES = 1257
+"""Training samples of the digits."""
 SLEEP_S = 0.002
 """Time for a sample on a whole worker."""
 SLEEPY = """
 import os, time
 
-def network(num_classes, sleep_s, slow_s):
+def network(num_classes, sleep_s, slow_s, slow_rank):
     from mxnet import autograd, gluon
 
     class Sleepy(gluon.Block):
@@ -64,7 +75,7 @@ def network(num_classes, sleep_s, slow_s):
 
         def forward(self, x):
             if autograd.is_training():
-                time.sleep((slow_s if os.environ.get("MXTRAIN_WORKER") == "1" else sleep_s) * x.shape[0])
+                time.sleep((slow_s if os.environ.get("MXTRAIN_WORKER", "0") == slow_rank else sleep_s) * x.shape[0])
             return self.output(x.reshape((x.shape[0], -1)))
 
     return Sleepy()
@@ -72,39 +83,50 @@ def network(num_classes, sleep_s, slow_s):
 
 
 def measure(options: Options) -> Measured:
-    """Samples per second of the last half of the steps, all ways in turn."""
-    found = Measured()
-    rates: Dict[Tuple[str, str], List[float]] = {(case, way): [] for case in MODELS for way in WAYS}
-    steps = options.steps or (30 if options.quick else 120)
-    for turn in range(1 if options.quick else options.turns or 3):
-        for case, way in rates:
-            rate = samples_per_s(case, way, steps, Path(tempfile.mkdtemp(dir=options.work)))
-            rates[case, way].append(rate)
-            say(f"  turn {turn}, {case}, {way}: {rate:.1f} samples/s")
-    for case in MODELS:
-        for way in WAYS:
-            found.add(f"{case}, {way}", "samples/s", rates[case, way])
-        ideal = [IDEAL * rate for rate in rates[case, WHOLE]]
-        found.compare(f"{case}, {EQUAL} / ideal", rates[case, EQUAL], ideal, None)
-        found.compare(f"{case}, {BALANCED} / ideal", rates[case, BALANCED], ideal, 0.9)
+    """Samples per second of whole epochs, all ways in turn."""
+    found, journal = Measured(), Journal(options.records, options.minutes)
+    for case in (name for name in MODELS if options.only in name):
+        epochs = options.steps or (3 if options.quick else EPOCHS[case])
+        rates: Dict[str, List[float]] = {way: [] for way in (ALONE, SLOW_ALONE, *WAYS)}
+        for turn in range(1 if options.quick else options.turns or 3):
+            for way in rates:
+                folder = Path(tempfile.mkdtemp(dir=options.work))
+                rates[way].append(journal.value([case, way, turn], samples_per_s, case, way, epochs, folder))
+        for way in rates:
+            found.add(f"{case}, {way}", "samples/s", rates[way])
+        found.compare(f"{case}, {SLOW_ALONE} / {ALONE}", rates[SLOW_ALONE], rates[ALONE], None)
+        # The speed of both workers together, if neither ever waits for the other.
+        ideals = [(1 + slow / whole) / 2 for slow, whole in zip(rates[SLOW_ALONE], rates[ALONE])]
+        for way, words in WAYS.items():
+            whole = WHOLE[words[0]]
+            if way != whole:
+                ideal = [part * rate for part, rate in zip(ideals, rates[whole])]
+                limit = None if way.startswith("equal") else 0.9
+                found.compare(f"{case}, {way} / ideal", rates[way], ideal, limit)
     return found
 
 
-def samples_per_s(case: str, way: str, steps: int, folder: Path) -> float:
-    """Trains; returns the samples per second of the last half of the steps."""
+def samples_per_s(case: str, way: str, epochs: int, folder: Path) -> float:
+    """Trains; returns the samples per second from the second epoch's first step to the last epoch's first step.
+
+    Workers meet at the end of each epoch for a validation of one batch.
+    """
     (folder / "sleepy.py").write_text(SLEEPY)
     (folder / "conf" / "model").mkdir(parents=True)
-    slow_s = SLEEP_S if way == WHOLE else SLEEP_S / SHARE
-    settings = f"_target_: sleepy.network\nsleep_s: {SLEEP_S}\nslow_s: {slow_s}\n"
+    is_slow = way not in (ALONE, *WHOLE.values())
+    slow_s = SLEEP_S / SHARE if is_slow else SLEEP_S
+    slow_rank = 0 if way == SLOW_ALONE else 1
+    settings = f"_target_: sleepy.network\nsleep_s: {SLEEP_S}\nslow_s: {slow_s}\nslow_rank: '{slow_rank}'\n"
     (folder / "conf" / "model" / "sleepy.yaml").write_text(settings)
     words = [
         "--config-dir",
         str(folder / "conf"),
         *MODELS[case],
         *WORDS,
-        *WAYS[way],
-        f"dataset.batch_size={BATCH_SIZES[case]}",
-        f"trainer.max_steps={steps}",
+        *(["cluster.workers=2", *WAYS[way]] if way in WAYS else []),
+        # Alone, a worker has the share that it has of two.
+        f"dataset.batch_size={BATCH_SIZES[case] // (1 if way in WAYS else 2)}",
+        f"trainer.max_epochs={epochs}",
         *callback("StepClock", path=folder / "steps"),
     ]
     environment = {**untouched_environment(), **ONE_THREAD}
@@ -116,30 +138,44 @@ def samples_per_s(case: str, way: str, steps: int, folder: Path) -> float:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        with slowed(process.pid) if case != "sleep" and way != WHOLE else contextlib.nullcontext():
+        find_slow = (lambda: worker_of(process.pid, 1)) if way in WAYS else (lambda: process.pid)
+        with slowed(find_slow) if case != "sleep" and is_slow else contextlib.nullcontext():
             code = process.wait()
     if code not in ENDS_WELL:
         raise ProcessFailed(f"exit code {code}: {(folder / 'output').read_text()[-2000:]}")
-    clock = [(step, seconds) for step, seconds, *_ in json.loads((folder / "steps").read_text())]
-    (last, end), (first, begin) = clock[-1], next(row for row in clock if row[0] >= clock[-1][0] / 2)
-    return BATCH_SIZES[case] * (last - first) / (end - begin)
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    epoch_of = {row["step"]: row["epoch"] for row in rows if row["split"] == "train"}
+    begins: Dict[int, float] = {}
+    for step, seconds, *_ in json.loads((folder / "steps").read_text()):
+        begins.setdefault(epoch_of[step], seconds)
+    return NUM_SAMPLES * (epochs - 2) / (begins[epochs] - begins[2])
 
 
 @contextlib.contextmanager
-def slowed(supervisor: int) -> Iterator[None]:
-    """Stops worker 1 of a run for half of each period while the block runs."""
+def slowed(find: Callable[[], Optional[int]]) -> Iterator[None]:
+    """Lets a process compute for the share of the time only, while the block runs.
+
+    It is stopped for as long as it has computed, so that waiting for others takes no longer than on a whole core.
+    """
     is_done = threading.Event()
 
     def slow_down() -> None:
-        worker: Optional[int] = None
-        while worker is None and not is_done.wait(0.05):
-            worker = worker_of(supervisor, 1)
-        with contextlib.suppress(ProcessLookupError):
-            while worker is not None and not is_done.is_set():
-                os.kill(worker, signal.SIGSTOP)
-                time.sleep(PERIOD_S * (1 - SHARE))
-                os.kill(worker, signal.SIGCONT)
-                time.sleep(PERIOD_S * SHARE)
+        pid: Optional[int] = None
+        while pid is None and not is_done.wait(0.05):
+            pid = find()
+        with contextlib.suppress(ProcessLookupError, OSError):
+            owed_s, computed_s, now = 0.0, processor_s(pid), time.monotonic()
+            while pid is not None and not is_done.is_set():
+                time.sleep(TICK_S)
+                before_s, before = computed_s, now
+                computed_s, now = processor_s(pid), time.monotonic()
+                # Several threads of the process may compute at once.
+                owed_s += min(computed_s - before_s, now - before) * (1 / SHARE - 1)
+                if owed_s > TICK_S:
+                    os.kill(pid, signal.SIGSTOP)
+                    time.sleep(owed_s)
+                    os.kill(pid, signal.SIGCONT)
+                    owed_s, now = owed_s - (time.monotonic() - now), time.monotonic()
 
     thread = threading.Thread(target=slow_down)
     thread.start()
@@ -148,6 +184,11 @@ def slowed(supervisor: int) -> Iterator[None]:
     finally:
         is_done.set()
         thread.join()
+
+
+def processor_s(pid: Optional[int]) -> float:
+    """Returns the processor time of all threads of another process, by Linux's clock of that process."""
+    return 0.0 if pid is None else time.clock_gettime((~pid << 3) | 2)
 
 
 def worker_of(supervisor: int, rank: int) -> Optional[int]:
