@@ -40,8 +40,10 @@ class Cluster(Spec):
     cpus, gpus, server_cpus, strategy and wait, e.g. [address=auto,cpus=4]."""
     environment: List[VariableName] = []
     """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
-    balance: Literal["equal", "speed"] = "equal"
-    """Division of a batch: equal, or with fewer samples for slower workers, measured again in each epoch."""
+    balance: Literal["equal", "speed", "dynamic"] = "equal"
+    """Division of the data among workers. equal: equal shares of each batch; speed: smaller shares for slower workers,
+    measured again in each epoch; dynamic (kvstore=dist_async): each worker takes the next share when it has finished
+    one, so that slower workers take fewer, and those of a lost worker are taken by others."""
     balance_every: Optional[Positive] = None
     """With balance=speed: steps after which shares follow the measured speeds, also within an epoch; null: only at the
     beginning of an epoch."""
@@ -82,10 +84,16 @@ class Cluster(Spec):
         notice_reason = "" if self.notice is None else unsupported_notice_reason(self.notice)
         if notice_reason:
             return notice_reason
-        if self.balance_every is not None and self.balance == "equal":
+        if self.balance_every is not None and self.balance != "speed":
+            reason = "equal shares do not change" if self.balance == "equal" else "shares are taken, not measured"
             return (
-                f"cluster.balance_every={self.balance_every} with cluster.balance=equal: equal shares do not change. "
-                "Type cluster.balance=speed, or leave cluster.balance_every out."
+                f"cluster.balance_every={self.balance_every} with cluster.balance={self.balance}: {reason}. Type "
+                "cluster.balance=speed, or leave cluster.balance_every out."
+            )
+        if self.balance == "dynamic" and self.launcher == "nodes":
+            return (
+                "cluster.balance=dynamic with cluster.launcher=nodes: the supervisors of several nodes cannot go on "
+                "together without a lost worker. Type cluster.balance=speed."
             )
         if self.launcher == "ssh" and self.hostfile is None:
             return (

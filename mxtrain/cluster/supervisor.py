@@ -3,6 +3,7 @@
     start all -> watch (exit, heartbeat, progress) -> all done: the workers' exit code
                         |
                         +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
+                        +-> one worker that takes chunks of the data was lost: the others go on without it
                         +-> one worker of a ring failed: the others go on -> [backoff] -> start another in its place
                                      with standbys: the others wait for it -> all go on with the same shares
 
@@ -82,6 +83,7 @@ class Supervisor:
         ring: the elastic ring of workers; None if the group of workers is fixed.
         when_killed: called with the failure of a worker that was killed or hung during training.
         prepare: called again and again with all processes while they train; prepares for the loss of one.
+        goes_on: True if workers without a ring go on without a lost one, other than worker 0.
         replaces_first: True if worker 0 of a ring may be replaced like any other: it then continues from its last
             checkpoint, and the others go back to the same step.
     """
@@ -97,13 +99,15 @@ class Supervisor:
         when_killed: Callable[[ProcessFailure], None] = lambda failure: None,
         prepare: Callable[[Sequence[Process]], None] = lambda processes: None,
         replaces_first: bool = False,
+        goes_on: bool = False,
     ):
         self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
         self._obstacle, self._ring, self._when_killed, self._prepare = obstacle, ring, when_killed, prepare
-        self._replaces_first = replaces_first
+        self._replaces_first, self._goes_on = replaces_first, goes_on
         self._restarts = 0
         self._progress: List[str] = []
         self._to_start: List[Tuple[float, Process]] = []
+        self._has_dropped = False
         self._signal: Optional[int] = None
         self._num_signals = 0
         self._warning: Optional[int] = SignalStop.warning
@@ -190,6 +194,7 @@ class Supervisor:
 
     def _attempt(self, number: int) -> Outcome:
         self._to_start = []
+        self._has_dropped = False
         self._warned.clear()  # processes of a restart are warned again
         if self._ring is not None:
             self._ring.begin()
@@ -234,7 +239,9 @@ class Supervisor:
                     self._wait_for_end(workers)  # all workers stop at the same loss; worker 0 still writes its report
                 return failure, exit_code if exit_code is not None and exit_code > 0 else EXIT_CRASHED
             if not running:
-                self._wait_for_end([process for process in processes if process not in workers])
+                # ps-lite's scheduler and servers wait for a lost worker, too.
+                if not self._has_dropped:
+                    self._wait_for_end([process for process in processes if process not in workers])
                 return None, next((worker.exit_code for worker in workers if worker.exit_code), EXIT_FINISHED)
             if len(running) == len(workers) and all(worker.last_heartbeat["batches"] for worker in workers):
                 self._prepare(processes)
@@ -269,6 +276,8 @@ class Supervisor:
         Returns False if the run cannot continue without it: then all processes are restarted.
         """
         lost = next(process for process in processes if process.spec.name == failure.process)
+        if self._goes_on:
+            return self._drop(lost, failure, processes)
         survivors = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
         is_lost_state = lost.spec.number == 0 and not (self._replaces_first and self._checkpoints())
@@ -293,6 +302,21 @@ class Supervisor:
         self._say(message + suffix)
         for line in failure.last_lines if not can_restart else ():
             self._say(f"  {failure.process}: {line}")
+        return True
+
+    def _drop(self, lost: Process, failure: ProcessFailure, processes: List[Process]) -> bool:
+        """Drops a worker that was killed or hung, without a replacement. Returns False if all must be restarted."""
+        workers = [process for process in processes if process.spec.name.startswith("worker")]
+        # An error of a worker's own is likely to be an error of the others, too.
+        if lost.spec.number == 0 or not failure.was_killed or not lost.can_be_replaced or self._signal is not None:
+            return False
+        processes.remove(lost)
+        lost.close()
+        self._has_dropped = True
+        self._say(
+            f"{failure.cause}; {len(workers) - 1} of {len(workers)} workers go on without it, and take its chunks of "
+            "the data"
+        )
         return True
 
     def _awaits_newcomer(self, workers: Sequence[Process]) -> bool:

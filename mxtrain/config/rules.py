@@ -337,6 +337,8 @@ def check_store_workers(description: Description) -> None:
             f"cluster.balance_every={cluster.balance_every} with {cause}: workers are at different steps within an "
             "epoch, so their shares can change only at its beginning. Type cluster.balance_every=null."
         )
+    if cluster.balance == "dynamic":
+        _check_chunks(description)
     if cause and not store.servers_update and cluster.balance != "equal":
         raise ConfigError(
             f"cluster.balance={cluster.balance} with {cause}: no worker waits for a slower one in a step, so there is "
@@ -348,6 +350,23 @@ def check_store_workers(description: Description) -> None:
             "wait for each other, so there is no batch that they compute together. Type "
             f"parallel.batch_norm=per_device, or {remedy}."
         )
+
+
+def _check_chunks(description: Description) -> None:
+    """Rejects `cluster.balance=dynamic` with stores whose servers cannot note which chunks of the data are finished."""
+    store = description.kvstore
+    if not store.gives_chunks:
+        raise ConfigError(
+            f"cluster.balance=dynamic with {store.setting}: this store has no servers that give chunks of the data to "
+            "workers. Type cluster.balance=speed, or kvstore=dist_async."
+        )
+    for setting, default in (("compression", "none"), ("tables", "workers")):
+        given = getattr(store, setting)
+        if given != default:
+            raise ConfigError(
+                f"cluster.balance=dynamic with kvstore.{setting}={given}: what a lost worker has not sent yet could "
+                f"not be told from what it has. Type kvstore.{setting}={default}, or cluster.balance=speed."
+            )
 
 
 def check_local_sgd(description: Description) -> None:

@@ -11,6 +11,7 @@ next difference, so this direction needs no residual.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -18,13 +19,17 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Seque
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore import wire
+from mxtrain.kvstore.chunk_client import ChunkClient, holds_first_group
 from mxtrain.kvstore.compression import Build, other_parameters, redistribute_residual
 from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Numbers, Store
+from mxtrain.kvstore.table_link import invite
+from mxtrain.kvstore.table_wire import TableCall
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import World
 
@@ -91,9 +96,42 @@ class AsyncStore(Store):
         steps_per_epoch: int,
     ) -> RemoteUpdater:
         self._updater = RemoteUpdater(self, settings, weights, multipliers, steps_per_epoch)
+        if self.divides_data and self.world.size > 1:
+            self.chunks = self._connect_chunks()
         return self._updater
 
+    def _connect_chunks(self) -> ChunkClient:
+        """Connects to the server that holds the first group of parameters, where updates finish chunks."""
+
+        def command(call: TableCall) -> None:
+            self._store._send_command_to_servers(0, wire.write_command(chunks=call))
+
+        connected, addresses = invite(self.world.rank, self.broadcast, command)
+        for address in addresses:
+            connection = connected(address)
+            if holds_first_group(connection):
+                return ChunkClient(connection, self.world.size)
+            connection.close()
+        raise ConfigError("none of the servers has the parameters. Start servers and workers with the same overrides.")
+
+    def begin_chunk(self, chunk: int) -> None:
+        assert self._updater is not None
+        self._updater.chunk = chunk
+
+    def finish_interval(self) -> Optional[int]:
+        assert self.chunks is not None and self._updater is not None
+        self._updater.chunk = -1
+        self._updater.wait()
+        end = self.chunks.finish()
+        if len(self.chunks.live) < self.world.size:
+            # Ranks stay as they are, since servers know workers by them; a lost worker has no share of validations.
+            speeds = tuple(float(rank in self.chunks.live) for rank in range(self.world.size))
+            self.world = dataclasses.replace(self.world, speeds=speeds)
+        return end
+
     def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
+        if self.chunks is not None:  # workers are at the end of an interval, and so after the same step
+            return super().votes_later(votes, lag)
         assert self._updater is not None
         return self._updater.vote(votes, lag)
 
@@ -113,7 +151,7 @@ class AsyncStore(Store):
         flat = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
         first, *others = (words.astype(np.float64) for words in self._exchange(flat))
         # As a mean of differences: if all workers have the same number, the result is exactly that number.
-        mean = first + sum(other - first for other in others) / self.world.size
+        mean = first + sum(other - first for other in others) / (1 + len(others))
         begin = 0
         for array in arrays:
             part = mean[begin : begin + array.size].reshape(array.shape)
@@ -174,6 +212,8 @@ class AsyncStore(Store):
     def _disconnect(self) -> None:
         if self._tables is not None:
             self._tables.close()
+        if self.chunks is not None:
+            self.chunks.close()
         self._updater = None
         self._mailboxes.clear()
         stop_servers(self._store, self.world)
@@ -211,7 +251,9 @@ class AsyncStore(Store):
 
     def barrier(self) -> None:
         """Waits for all workers. Wait for the answers to all messages first: a barrier does not include them."""
-        if self.world.size > 1:
+        if self.chunks is not None:
+            self.chunks.exchange(b"")  # ps-lite's barrier would wait for lost workers
+        elif self.world.size > 1:
             self._store._barrier()
 
     def _exchange(self, words: np.ndarray, ranks: Optional[Sequence[int]] = None) -> List[np.ndarray]:
@@ -222,6 +264,8 @@ class AsyncStore(Store):
             ranks: workers whose words are returned.
         """
         self._began = None  # the wait for other workers is no time of a step
+        if self.chunks is not None:
+            return [np.frombuffer(blob, np.float32) for blob in self.chunks.exchange(words.tobytes(), ranks)]
         # ps-lite cannot delete keys, so lengths are rounded up to powers of two to need few of them.
         length = 1 << max(len(words) - 1, 0).bit_length()
         if length not in self._mailboxes:

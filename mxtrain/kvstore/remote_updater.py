@@ -92,6 +92,8 @@ class RemoteUpdater:
             store.command(wire.write_command(set_up=set_up))
         self._count = 0
         self._vote, self._lag = 0, 0
+        self.chunk = -1
+        """Number of the chunk of data that the next update finishes; -1 = none."""
         self._replies: Deque[nd.NDArray] = collections.deque(maxlen=REPLIES_KEPT)
         self._reported = (0, 0)
         self._numbers: Dict[str, Any] = {}
@@ -124,16 +126,16 @@ class RemoteUpdater:
         """Receives the servers' weights without an update. Asynchronous, unless compressed."""
         request = self._next_request(LOOK)
         if self._compressed:
-            self._wait()  # compressed and plain messages have different keys, and the engine does not order them
+            self.wait()  # compressed and plain messages have different keys, and the engine does not order them
         for group in self._groups:
             group.write(NOTHING, request)
         self._exchange()
         if self._compressed:
-            self._wait()
+            self.wait()
 
     def _next_request(self, kind: int, lr: float = 0.0) -> Request:
         self._count += 1
-        request = Request(kind, self._store.world.rank, self._count, self._vote, self._lag, lr)
+        request = Request(kind, self._store.world.rank, self._count, self._vote, self._lag, lr, chunk=self.chunk)
         self._vote = 0
         return request
 
@@ -158,14 +160,14 @@ class RemoteUpdater:
         """
         if self._store.world.size == 1 and not self._compressed:
             return False  # the last answer contains the current weights
-        self._wait()
+        self.wait()
         self._store.barrier()
         for group in self._groups:
             group.write(NOTHING, Request(LOOK, self._store.world.rank))
         self._ask(range(len(self._groups)))
         for group in self._groups:
             group.receive()
-        self._wait()
+        self.wait()
         self._store.barrier()  # an update of a faster worker must not reach the servers before all have read
         self._store.average(own_arrays)
         return True
@@ -251,7 +253,7 @@ class RemoteUpdater:
         """
         state: Dict[str, np.ndarray] = {}
         if self._store.world.rank == 0:
-            self._wait()
+            self.wait()
             parts = [wire.unpack_state(blob) for blob in self._read()]
             for arrays, _ in parts:
                 state.update({n[len("state/") :]: array for n, array in arrays.items() if n.startswith("state/")})
@@ -290,9 +292,9 @@ class RemoteUpdater:
     def _load(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> None:
         """Sends the weights of rank 0, and the state unless `numbers` is None, to the servers. All workers wait."""
         if self._store.world.rank == 0:
-            self._wait()
+            self.wait()
             self._write([group.pack(arrays, numbers) for group in self._groups])
-            self._wait()  # a barrier does not include messages in flight
+            self.wait()  # a barrier does not include messages in flight
         self._store.barrier()
 
     def _write(self, blobs: Sequence[bytes]) -> None:
@@ -328,7 +330,8 @@ class RemoteUpdater:
     def _ask(self, parts: Sequence[int]) -> None:
         self._store.ask([self._keys[i] for i in parts], [self._messages[i] for i in parts])
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Waits for the answers to all messages."""
         for message in (*self._messages, *self._compressed):
             message.wait_to_read()
 

@@ -51,6 +51,8 @@ class KVStore(Spec):
     """Transport name of ps-lite, equal in all processes; None without parameter servers."""
     servers_update: ClassVar[bool] = False
     """True if servers apply the optimizer, to each worker's gradient by itself."""
+    gives_chunks: ClassVar[bool] = False
+    """True if its servers give chunks of the data to workers, for `cluster.balance=dynamic`."""
     ring: ClassVar[bool] = False
     """True if workers find each other through their supervisor, and may come and go."""
 
@@ -329,6 +331,7 @@ class DistAsync(Joined):
 
     van: ClassVar[Optional[str]] = "zmq"
     servers_update: ClassVar[bool] = True
+    gives_chunks: ClassVar[bool] = True
     tables: Literal["workers", "servers"] = "workers"
     """servers: hold the rows of large embedding tables (trainer.sparse_grad), and workers request the rows of their
     batches; workers: each has a whole copy, and gradients of all rows are sent."""

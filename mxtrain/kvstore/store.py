@@ -17,6 +17,7 @@ from mxtrain.kvstore.world import ALONE, World
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.kvstore.chunk_client import ChunkClient
     from mxtrain.kvstore.reduction import Reduction
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.kvstore.sharded_updater import ShardedUpdater
@@ -44,6 +45,10 @@ class Store:
     synchronise."""
     times: Optional[WorkerTimes] = None
     """Times of all workers in the last timed step; None with a single worker."""
+    divides_data: bool = False
+    """True if workers take chunks of the data from a server (`cluster.balance=dynamic`), if there are several."""
+    chunks: Optional[ChunkClient] = None
+    """Connection to this server; None if each worker has its share of every batch."""
     balance_every: Optional[int] = None
     """Steps between changes of the workers' shares, see `cluster.balance_every`; None: at the beginning of epochs."""
 
@@ -105,6 +110,13 @@ class Store:
     def share_pace(self, step: int) -> Optional[WorkerTimes]:
         """Returns the time of all workers for their samples since the last call, if no step of the store measures it,
         or None. Collective; waits."""
+        return None
+
+    def begin_chunk(self, chunk: int) -> None:
+        """Prepares the store for a step with a chunk that was taken from `chunks`."""
+
+    def finish_interval(self) -> Optional[int]:
+        """Waits until all workers have finished an interval of `chunks`; see `ChunkClient.finish`. Updates `world`."""
         return None
 
     def begin_step(self, step: int, size: int) -> None:

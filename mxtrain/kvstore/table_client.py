@@ -284,8 +284,8 @@ def explain_lost_server() -> Iterator[None]:
     except TableServerLost as error:
         time.sleep(LOST_WAIT_S)
         raise TableServerLost(
-            f"a server that holds rows of the tables (kvstore.tables=servers) has gone: {error}. The same command "
-            "goes on from the last checkpoint."
+            f"a server that holds rows of tables or gives chunks of data has gone: {error}. The same command goes on "
+            "from the last checkpoint."
         ) from error
 
 

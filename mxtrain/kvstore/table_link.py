@@ -1,4 +1,4 @@
-"""Connects workers with the servers that hold tables, by sockets separate from ps-lite's.
+"""Connects workers with the servers that hold tables or give chunks of data, by sockets separate from ps-lite's.
 
 Worker 0 creates a token and listens on a socket. It sends token and address to the servers by a command of ps-lite.
 Each server opens a socket and answers with its address, which worker 0 sends to all workers. On one machine the sockets
@@ -72,8 +72,8 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
                 answers.append(answer)
     except socket.timeout:
         raise ConfigError(
-            f"{len(answers)} of {num_servers} servers have answered that they hold tables. Look at their logs, and "
-            "type kvstore.tables=workers where servers cannot be reached."
+            f"{len(answers)} of {num_servers} servers have answered that they listen for workers. Look at their logs, "
+            "and type kvstore.tables=workers cluster.balance=equal where servers cannot be reached."
         ) from None
     finally:
         opened.close()
@@ -136,12 +136,23 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
 
 
 def join(rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Callable[[TableCall], None]) -> TableClient:
-    """Connects a worker to the servers that hold tables. Collective.
+    """Connects a worker to the servers that hold tables. Collective; arguments as for `invite`."""
+    connected, addresses = invite(rank, broadcast, command)
+    return TableClient(*([connected(address) for address in addresses] for _ in range(2)))
+
+
+def invite(
+    rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Callable[[TableCall], None]
+) -> Tuple[Callable[[str], Connection], List[str]]:
+    """Lets the servers listen for workers. Collective.
 
     Args:
         rank: of this worker.
         broadcast: gives all workers what worker 0 gives.
         command: see `call_servers`.
+
+    Returns:
+        A function that connects this worker to an address, and the addresses of the servers.
     """
     invitation = None
     if rank == 0:
@@ -155,4 +166,4 @@ def join(rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Call
         connection.greet(token, rank)
         return connection
 
-    return TableClient(*([connected(address) for address in addresses] for _ in range(2)))
+    return connected, addresses

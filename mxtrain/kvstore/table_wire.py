@@ -40,6 +40,8 @@ MAX_JSON_BYTES = 1 << 20
 TOKEN_BYTES = 32
 HELLO_TIMEOUT_S = 5.0
 """Timeout of a connected client that has not sent the token yet."""
+LOST_AFTER_S = 10
+"""Seconds of silence of a host after which its connections end, where `keep_alive` was called."""
 _HEADER = struct.Struct("<4sBBHqqqdd")
 _HELLO = struct.Struct(f"<{TOKEN_BYTES}sq")
 _MAGIC = b"mxT1"
@@ -216,11 +218,38 @@ class Connection:
         # The time of == would depend on the number of equal leading bytes.
         return int(rank) if hmac.compare_digest(received_token, token) else None
 
+    def keep_alive(self) -> None:
+        """Lets the kernel end the connection `LOST_AFTER_S` after the other host has stopped answering."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("IDLE", LOST_AFTER_S // 2), ("INTVL", 1), ("CNT", LOST_AFTER_S // 2)):
+            self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{option}"), value)
+
+    @property
+    def is_closed(self) -> bool:
+        """Returns True if the other side has closed the connection. Does not wait."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Closes the connection; pending reads on both sides fail."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+def read_json(connection: Connection, header: Header) -> bytes:
+    """Reads a JSON document.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    if header.count > MAX_JSON_BYTES:
+        raise ValueError(f"{header.count} bytes of JSON")
+    return bytes(connection.read(header.count))
 
 
 def columns_of(units: Sequence[int]) -> List[Tuple[int, int]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_KEY = 1 << 20
 """First key of parameters. Smaller keys are mailboxes: they return the message that was last sent to them."""
-NUMBERS = 8
+NUMBERS = 9
 """Maximum number of fields of a header."""
 HEADER = 3 * NUMBERS
 """Length of a header in float32 words."""
@@ -53,6 +53,7 @@ class Request:
         lr: learning rate of this update.
         offset: for READ and WRITE: position of the piece in the state.
         size: for READ and WRITE: length of the whole state.
+        chunk: for UPDATE and LOOK: number of the chunk (see `chunk_wire`) that this message finishes; -1 = none.
     """
 
     kind: int
@@ -63,6 +64,7 @@ class Request:
     lr: float = 0.0
     offset: int = 0
     size: int = 0
+    chunk: int = -1
 
 
 @dataclass
@@ -158,7 +160,8 @@ class ServerCommand(Spec):
     """A command to a server.
 
     A server that updates parameters gets `begin`, then `set_up` for new keys; a server that holds tables gets `tables`.
-    `end` ends the server with the run.
+    One that updates parameters may also get `chunks`, after `set_up`: it then gives chunks of data to workers. `end`
+    ends the server with the run.
     """
 
     mxtrain: Literal["command"]
@@ -166,6 +169,7 @@ class ServerCommand(Spec):
     end: bool = False
     set_up: Optional[SetUp] = None
     tables: Optional[TableCall] = None
+    chunks: Optional[TableCall] = None
 
 
 def read_command(body: bytes) -> Optional[ServerCommand]:

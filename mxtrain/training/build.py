@@ -162,6 +162,7 @@ def build_run(
     # reported at once. A ring of workers may assign new ranks.
     workers = connect_store(description.kvstore, world, description.cluster.start_timeout)
     workers.balance_every = description.cluster.balance_every
+    workers.divides_data = description.cluster.balance == "dynamic"
     if workers.world != world:
         data.share(workers.world)
     world = workers.world

@@ -75,6 +75,21 @@ class Plan:
         """
         return Budget(self.total_steps, self.max_steps, self.max_time if with_time else None, self.step_setting)
 
+    def next_meeting(self, step: int, origin: int) -> int:
+        """Returns the next step after `step` at which workers that take chunks of the data must meet: at the end of the
+        epoch, or before it to validate, to save or to stop.
+
+        Args:
+            step: finished steps.
+            origin: step at which the epoch began.
+        """
+        steps = [origin + self.steps_per_epoch]
+        for rule in (self.validate, self.save, self.keep):
+            if rule.every_steps is not None:
+                steps.append((step // rule.every_steps + 1) * rule.every_steps)
+        steps += [limit for limit in (self.total_steps, self.max_steps) if limit is not None and limit > step]
+        return min(steps)
+
     @property
     def saves_midway(self) -> bool:
         """Returns True if checkpoints are written before the end, which a run can be continued from after a crash."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -79,6 +79,8 @@ class Recorder:
             self._window_sums.clear()
         self._log_interval, self._total_steps = log_interval, total_steps
         self._ends: List[int] = []
+        self._last: Optional[int] = None
+        self._read_step: Optional[int] = None
         self.points: List[Point] = []
         """Points of the curves, for the rows of the last `read`."""
         self._read_at: Optional[float] = None
@@ -99,12 +101,21 @@ class Recorder:
             entry: the step.
             ends_epoch: True if it is the last step of an epoch.
         """
+        if self._entries and self._entries[-1].step == entry.step:
+            # Another chunk of the same step: the step has one row, the mean over both.
+            previous = self._entries.pop()
+            entry = replace(entry, sums=previous.sums + entry.sums, size=previous.size + entry.size)
         self._entries.append(entry)
         if ends_epoch:
             self._ends.append(entry.step)
         if len(self._entries) > STEPS_AHEAD:
             # Waiting for an old step keeps newer ones in the queue, so that the device is never idle.
             self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
+
+    def end_epoch(self) -> None:
+        """Counts the newest step as the last one of its epoch, of which this worker may have taken no chunk."""
+        if self._entries:
+            self._ends.append(self._entries[-1].step)
 
     def read(self, everything: bool) -> List[MetricRow]:
         """Returns the rows of finished steps, in order; with `everything`, of all steps, which are waited for."""
@@ -115,7 +126,7 @@ class Recorder:
             return []
         # One transfer for many steps, because each transfer is a round trip to the device.
         vectors = read_vectors([entry.sums for entry in entries])
-        samples_per_s = self._rate(sum(entry.size for entry in entries))
+        samples_per_s = self._rate(self._progress(entries))
         last_entry = entries[-1]
         self.scalars = {"perf/samples_per_s": samples_per_s}
         if last_entry.grad_norm is not None:
@@ -148,6 +159,14 @@ class Recorder:
             return {}
         return self._meter.values(np.array(self._epoch_sums[1:]), int(self._epoch_sums[0]))
 
+    def _progress(self, entries: Sequence[Entry]) -> int:
+        """Returns the samples of all workers in the steps up to the last entry, since the entries before."""
+        last = entries[-1]
+        steps = len(entries) if self._read_step is None else last.step - self._read_step
+        self._read_step = last.step
+        # The steps between two entries are those of other workers, with batches of the same size.
+        return sum(entry.size for entry in entries) if steps == len(entries) else steps * last.size
+
     def _rate(self, samples: int) -> float:
         now = time.monotonic()
         seconds = max(now - (self._read_at or now), 1e-9)
@@ -178,7 +197,13 @@ class Recorder:
         ends_epoch = entry.step in self._ends
         is_whole_epoch = ends_epoch and self._window_sums[0] == self._epoch_sums[0]
         point: Dict[str, float] = {}
-        if is_whole_epoch or entry.step % self._log_interval == 0 or entry.step == self._total_steps:
+        # Steps of which this worker took no chunk have no entry, and may have been multiples of the interval.
+        is_due = (
+            entry.step // self._log_interval
+            > (entry.step - 1 if self._last is None else self._last) // self._log_interval
+        )
+        self._last = entry.step
+        if is_whole_epoch or is_due or entry.step == self._total_steps:
             size, *sums = self._window_sums
             values = self._meter.values(np.array(sums), int(size))
             point = {**{f"train/{name}": value for name, value in values.items()}, "train/lr": entry.lr}

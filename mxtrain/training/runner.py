@@ -13,7 +13,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from mxtrain.callback.protocol import Progress, Result, RunInfo
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from mxtrain.checkpoint import Checkpoint
     from mxtrain.early_stopping.spec import StoppingRule
+    from mxtrain.kvstore.chunk_client import ChunkClient
     from mxtrain.metric.meter import Meter
 
 
@@ -73,6 +74,10 @@ class StepResult(NamedTuple):
     """Called after the metric rows of all steps up to this one are written, to report more to the callbacks."""
     measured: LoopValues = NOT_MEASURED
     """Values of the validation split after this step."""
+
+
+MET = StepResult(sums=None, lr=0.0)  # type: ignore[arg-type]
+"""Stands for a step when workers that take chunks meet: all have finished the same steps."""
 
 
 class LoopClosed(Exception):
@@ -121,7 +126,7 @@ class Runner:
         self._next_table = 0
         self._gpu_memory = monitors.gpu_memory
         self._workers = context.step.store  # here it connects workers; the step also sums gradients by it
-        self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        self._agreement = self._build_agreement()
         # Saving may be a collective, so all workers must save at the same step: only rank 0 looks at the clock.
         self._clock = Cadence(every_minutes=context.plan.save.every_minutes if self._workers.world.rank == 0 else None)
         self._recorder = self._build_recorder()
@@ -131,7 +136,10 @@ class Runner:
         )
         self._replay: Optional[ReplayWriter] = None
         self._finalizer = RunFinalizer(context)
-        self._consumer = Consumer([self._step.strategy], self._workers, self._step.strategy.look_ahead)
+        strategy = self._step.strategy
+        self._consumer = Consumer([strategy], self._workers, strategy.look_ahead, self._workers.chunks)
+        self._lost: Set[int] = set()
+        self._saves_when_met = False
         self.remarks: List[str] = []
         self.can_repeat = True
         """False if steps are taken by a caller's own functions, so that they cannot be done again to explain them."""
@@ -253,7 +261,7 @@ class Runner:
         world = self._workers.world
         self._data.share(world)
         # Pending votes and measured speeds belong to the previous group.
-        self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        self._agreement = self._build_agreement()
         self._stragglers.forget()
         if world.rank == 0:
             # Rank 0 alone records here, so an explanation of a non-finite loss must not use collectives.
@@ -282,23 +290,26 @@ class Runner:
         stop = self._resolve_stop(stop)
         if stop is not None:
             return stop
-        with closing(self._batches()) as batches:
+        chunks = self._workers.chunks
+        with closing(self._batches() if chunks is None else self._chunks(chunks)) as batches:
             for batch in batches:
-                lr, epoch = self._begin_step(batch)
                 try:
-                    result = yield NextStep(batch, lr, self.state.step + 1)
+                    result = MET if batch is None else (yield from self._take_step(batch))
                 except LoopClosed:
                     self._record(everything=True)
                     return Stop("interrupted", EXIT_BUDGET, "the loop was left before its last step")
-                except Exception as problem:
-                    if not isinstance(problem, MxtrainError):
-                        reason = f"step {self.state.step + 1} failed: {describe_error(problem, '')}"
-                        self._keep_step(batch, self.state.step + 1, reason)
-                    raise
-                self._count_step(batch, result.lr, epoch, result.sums)
                 save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or result.saves
                 # The call comes first, because `or` would skip it and keep the request for the next step.
                 save = self._signals.take_save_request() or save
+                if chunks is not None and batch is not None:
+                    # Other workers are at other steps: they validate, save and stop together when they meet.
+                    self._saves_when_met = self._saves_when_met or save
+                    if self._saves_when_met or self._signals.stop or budget.time_is_up() or self._action_stop():
+                        chunks.pause()
+                    if self._plan.log.due(self.state.step, self.state.epoch, 0.0):
+                        self._record(everything=False, together=False)
+                    continue
+                save, self._saves_when_met = save or self._saves_when_met, False
                 # Called after every step, also without a request: the votes of all workers are summed together.
                 requested_stop = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
                 # The step limit comes first, so that a signal during the last step does not make a finished run
@@ -314,6 +325,19 @@ class Runner:
                 if stop is not None:
                     return stop
         raise AssertionError("batches never end")
+
+    def _take_step(self, batch: Batch) -> Generator[NextStep, StepResult, StepResult]:
+        """Yields a step to take, and counts it."""
+        lr, epoch = self._begin_step(batch)
+        try:
+            result = yield NextStep(batch, lr, self.state.step + 1)
+        except Exception as problem:
+            if not isinstance(problem, (MxtrainError, LoopClosed)):
+                reason = f"step {self.state.step + 1} failed: {describe_error(problem, '')}"
+                self._keep_step(batch, self.state.step + 1, reason)
+            raise
+        self._count_step(batch, result.lr, epoch, result.sums)
+        return result
 
     def _batches(self) -> Generator[Batch, None, None]:
         """Yields batches from the current position of the run, endlessly.
@@ -331,6 +355,46 @@ class Runner:
                     if self.state.epoch_step == 0 or (is_due and self._share_by_speed()):
                         break
 
+    def _chunks(self, chunks: ChunkClient) -> Generator[Optional[Batch], None, None]:
+        """Yields the chunks that this worker takes, and None after each interval that all workers have finished.
+
+        Within an interval `state.step` is the step of this worker's last chunk; at its end it is the last finished step
+        of all workers. The caller must count each step before it takes the next batch.
+        """
+        while True:
+            state = self.state
+            origin, begin = state.step - state.epoch_step, state.epoch_step
+            if begin == 0:
+                state.epoch_sums.clear()
+            chunks.begin(state.epoch, begin, self._plan.next_meeting(state.step, origin) - origin)
+            end: Optional[int] = None
+            while end is None:
+                with closing(self._data.train.epoch(state.epoch, begin, self._consumer)) as batches:
+                    try:
+                        for batch in batches:
+                            # A chunk of a lost worker may be of an earlier step; it counts for the present one.
+                            state.step = max(origin + batch.number, state.step - 1)
+                            self._workers.begin_chunk(batch.chunk)
+                            yield batch
+                    finally:
+                        chunks.cancel()  # the loader's thread may wait for a chunk
+                end = self._workers.finish_interval()
+            self._say_lost(chunks)
+            state.step, state.epoch_step = origin + end, end
+            if end == self._plan.steps_per_epoch:
+                state.epoch, state.epoch_step = state.epoch + 1, 0
+                self._recorder.end_epoch()
+            yield None
+
+    def _say_lost(self, chunks: ChunkClient) -> None:
+        """Reports workers that were lost in the last interval, and divides validations among the others."""
+        lost = sorted(set(range(chunks.shares)) - set(chunks.live) - self._lost)
+        if lost:
+            self._lost.update(lost)
+            self._data.share(self._workers.world)
+            names = ", ".join(f"worker {rank} was lost" for rank in lost)
+            self._say(f"{names}; the others have computed the remaining chunks of the data, and go on")
+
     def _share_by_speed(self) -> bool:
         """Updates the workers' shares of a batch, the same on all workers. Returns True if they have changed."""
         times = self._workers.share_pace(self.state.step) if self._stragglers.by_speed else None
@@ -347,7 +411,7 @@ class Runner:
     def _begin_step(self, batch: Batch) -> Tuple[float, int]:
         """Prepares the next step; returns its learning rate and the number of its epoch, from 1."""
         state = self.state
-        if state.epoch_step == 0:
+        if state.epoch_step == 0 and self._workers.chunks is None:
             state.epoch_sums.clear()
         lr, epoch = self._actions.before_step(state, self._plan.lr(state.step)), state.epoch + 1
         self._recorder.begin()
@@ -356,13 +420,16 @@ class Runner:
 
     def _count_step(self, batch: Batch, lr: float, epoch: int, sums: NDArray) -> None:
         """Counts a finished step and queues its row, which is read later, when the device has computed it."""
-        state = self.state
-        state.count_step(self._plan.steps_per_epoch)
+        state, is_chunk = self.state, batch.chunk >= 0
+        if is_chunk:
+            state.step += 1  # `_chunks` counts the steps of the epoch when all workers have finished them
+        else:
+            state.count_step(self._plan.steps_per_epoch)
         self._watch_workers()
         HEARTBEAT.step = state.step
         HEARTBEAT.begin_batch()
         entry = Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)
-        self._recorder.add(entry, ends_epoch=state.epoch_step == 0)
+        self._recorder.add(entry, ends_epoch=state.epoch_step == 0 and not is_chunk)
 
     def _profile(self, batch: Batch) -> None:
         """Starts or ends a profile of the next steps if one is due, and reports its result to the callbacks."""
@@ -589,6 +656,10 @@ class Runner:
         plan = self._plan
         log_interval = min(plan.log.every_steps or 1, plan.steps_per_epoch)
         return Recorder(self._meter, self.state.epoch_sums, self.state.window_sums, log_interval, plan.total_steps)
+
+    def _build_agreement(self) -> Agreement:
+        # Workers that take chunks agree at the end of an interval, where all of them are after the same step.
+        return Agreement(self._workers, STEPS_AHEAD if self._workers.chunks is None else 0)
 
     def _say(self, text: str) -> None:
         self._callbacks.notify("on_message", text)

@@ -134,8 +134,9 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
     digest = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
     # The sums of the bytes and of their squares are those of equal hashes only if all hashes are equal (zero variance).
     # Stores may sum in float32, which represents these sums of small integers exactly.
-    expected = world.size * np.concatenate([digest, digest**2])
-    if (step.store.total(np.concatenate([digest, digest**2])) != expected).any():
+    own = np.concatenate([[1.0], digest, digest**2])
+    total = step.store.total(own)
+    if (total != total[0] * own).any():  # total[0] workers: all that are left
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 

@@ -57,7 +57,9 @@ class Batch:
     ids: Optional[Mapping[int, DistinctIds]] = None
     """Distinct ids by number of the input, if they were computed ahead of time. A slice of the batch has none."""
     number: int = 0
-    """Index of the global batch in its epoch. Only set for the function of `Task.build_collate`."""
+    """Index of the global batch in its epoch. Only set for the function of `Task.build_collate`, and for chunks."""
+    chunk: int = -1
+    """Number of the chunk of the epoch that this batch is, if workers take chunks (`cluster.balance=dynamic`)."""
     rows: Optional[Mapping[int, Any]] = None
     """Rows of embedding tables for these ids by number of the input, if they were requested ahead of time."""
 

@@ -110,6 +110,8 @@ def _supervise(
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
     def refer_to_step(failure: ProcessFailure) -> None:
+        if description.cluster.balance == "dynamic":
+            return  # a step has no share of the worker that could be read again
         step, folder = failure.step + 1, write_reference(run_dir, failure, description.cluster.workers)
         if folder is not None:
             print_and_log(f"`{program()} replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
@@ -129,6 +131,7 @@ def _supervise(
             replaces_first=launcher.cluster.standby
             and description.checkpoint.resume != "never"
             and description.trainer.max_time is None,
+            goes_on=description.cluster.balance == "dynamic",
         )
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:

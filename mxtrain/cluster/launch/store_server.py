@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from mxtrain.cluster.node import run_node
 from mxtrain.cluster.stopping import SHUTDOWN_TIMEOUT_S
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import mxnet as mx
 
     from mxtrain.config.groups import Description  # a server that only sums starts without it
+    from mxtrain.kvstore.server.chunk_server import ChunkServer
+    from mxtrain.kvstore.server.table_server import TableServer
     from mxtrain.kvstore.server.update_server import UpdateServer
     from mxtrain.kvstore.table_wire import TableCall
 
@@ -57,8 +59,12 @@ class Serving:
             self._server = self._begin(store)
         if server_command.set_up is not None and self._server is not None:
             self._server.set_up(server_command.set_up)
+        if server_command.chunks is not None and self._server is not None:
+            self._listen(server_command.chunks, self._server.build_chunk_server())
         if server_command.tables is not None:
-            self._hold_tables(server_command.tables)
+            from mxtrain.kvstore.server.table_server import TableServer
+
+            self._listen(server_command.tables, TableServer(self._description_of()))
         if server_command.end:
             # The scheduler may close its sockets before its last answer has left (ZMQ_LINGER is 0), and this process
             # would wait forever.
@@ -66,11 +72,9 @@ class Serving:
             last_resort.daemon = True
             last_resort.start()
 
-    def _hold_tables(self, call: TableCall) -> None:
-        from mxtrain.kvstore.server.table_server import TableServer
+    def _listen(self, call: TableCall, server: Union[ChunkServer, TableServer]) -> None:
         from mxtrain.kvstore.table_link import answer_call
 
-        server = TableServer(self._description_of())
         answer_call(call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank)))
 
     def _begin(self, store: mx.kv.KVStore) -> UpdateServer:

@@ -29,7 +29,8 @@ from mxtrain.data.loading.prefetch import prefetch as run_ahead
 from mxtrain.data.loading.randomness import permutation
 from mxtrain.data.loading.samples import Encode
 from mxtrain.data.loading.sampling import EverySample, Sampler
-from mxtrain.kvstore.world import ALONE, World
+from mxtrain.errors import LoaderError
+from mxtrain.kvstore.world import ALONE, World, bounds
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Stateful
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from mxtrain.data.loading.placing import HostArrays
     from mxtrain.data.loading.samples import Source
+    from mxtrain.kvstore.chunk_client import ChunkClient
     from mxtrain.kvstore.store import Store
     from mxtrain.parallel.base import Strategy
 
@@ -105,10 +107,23 @@ class Consumer:
     """Store that connects this worker with the workers that create the other shares of such samples."""
     look_ahead: Optional[Callable[[Batch], Batch]] = None
     """Prepares each finished batch in the reading thread, so that the training step does not have to."""
+    chunks: Optional[ChunkClient] = None
+    """Connection by which this worker takes chunks of the epoch; None if it has its share of every batch."""
 
 
 NO_CONSUMER = Consumer()
 """Default for loaders whose batches do not depend on the network."""
+
+
+class Share(NamedTuple):
+    """The samples of a global batch that this worker reads."""
+
+    number: int
+    """Number of the batch in its epoch."""
+    index_B: np.ndarray
+    """Samples of the global batch."""
+    share_B: np.ndarray
+    """Samples of this worker."""
 
 
 class EpochLoader(Protocol):
@@ -180,6 +195,15 @@ class BatchLoader:
 
     def _collated(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         for number, batch in enumerate(self._make_batches(epoch, start, consumer), start=start):
+            if consumer.chunks is not None:
+                if not consumer.chunks.taken:
+                    raise LoaderError(
+                        f"cluster.balance=dynamic: {type(self).__name__} divides batches among workers by itself, and "
+                        "takes no chunks. Type cluster.balance=equal."
+                    )
+                chunk = consumer.chunks.taken.popleft()
+                number = chunk // consumer.chunks.shares
+                batch = replace(batch, number=number, chunk=chunk)
             # A worker whose share is empty has no arrays, but must still take part in what the step exchanges.
             if self._collate is not None and batch.size:
                 batch = self._collate(replace(batch, number=number), epoch)
@@ -214,12 +238,28 @@ class BatchLoader:
         order = self._order(epoch)
         return self._batches_of(order if self.sampler.takes_all else order % self.total, start)
 
+    def _shares(self, batches: Sequence[np.ndarray], start: int, consumer: Consumer) -> Iterator[Share]:
+        """Yields this worker's share of each global batch, or each chunk that it takes.
+
+        Args:
+            batches: samples of each global batch.
+            start: number of the first batch in the epoch.
+            consumer: users of the batches.
+        """
+        if consumer.chunks is None:
+            for number, index_B in enumerate(batches, start=start):
+                # The share follows from the rank alone, so workers need not communicate.
+                yield Share(number, index_B, index_B[slice(*self.world.share(len(index_B)))])
+            return
+        for chunk in consumer.chunks.chunks():
+            number, share = divmod(chunk, consumer.chunks.shares)
+            index_B = batches[number - start]
+            yield Share(number, index_B, index_B[slice(*bounds(len(index_B), consumer.chunks.shares, share))])
+
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         from mxtrain.data.loading.placing import place
 
-        for index_B in self._indices(epoch, start):
-            # The share follows from the rank alone, so workers need not communicate.
-            share_B = index_B[slice(*self.world.share(len(index_B)))]
+        for _, index_B, share_B in self._shares(self._indices(epoch, start), start, consumer):
             read = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
             inputs, targets = place(self._device, *read)
             yield Batch(inputs, targets, len(share_B), len(index_B), share_B, self._meta(share_B))

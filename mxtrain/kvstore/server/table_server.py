@@ -25,7 +25,7 @@ from mxtrain.engine.backend import all_finite, mx, nd
 from mxtrain.engine.sampled_rows import normal_rows
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import table_wire
-from mxtrain.kvstore.table_wire import Connection, Header, TableGroup, TableServerLost, TableSetUp
+from mxtrain.kvstore.table_wire import Connection, Header, TableGroup, TableServerLost, TableSetUp, read_json
 from mxtrain.optimizer.rows import TouchedRows
 from mxtrain.optimizer.updater import Updater
 
@@ -283,17 +283,6 @@ class TableServer:
         with self._changed:
             self._changed.wait_for(lambda: shard.version >= header.least)
             yield
-
-
-def read_json(connection: Connection, header: Header) -> bytes:
-    """Reads a JSON document.
-
-    Raises:
-        ValueError: it is too long.
-    """
-    if header.count > table_wire.MAX_JSON_BYTES:
-        raise ValueError(f"{header.count} bytes of JSON")
-    return bytes(connection.read(header.count))
 
 
 def read_ids(connection: Connection, shard: GroupShard, header: Header) -> np.ndarray:

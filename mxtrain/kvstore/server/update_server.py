@@ -20,6 +20,8 @@ from mxtrain.kvstore import wire
 from mxtrain.kvstore.compressed_message import CompressedReplies
 from mxtrain.kvstore.compression import Build
 from mxtrain.kvstore.message import Message, header_of
+from mxtrain.kvstore.server.chunk_queue import ChunkQueue
+from mxtrain.kvstore.server.chunk_server import ChunkServer
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Reply, Request, SetUp
 from mxtrain.optimizer.updater import Updater
 
@@ -36,6 +38,8 @@ class UpdateServer:
         self._groups: Dict[int, GroupServer] = {}
         self._compressed: Dict[int, GroupServer] = {}
         self._known: Dict[int, Group] = {}
+        self._first: Optional[GroupServer] = None
+        self._num_workers = 0
 
     def set_up(self, given: SetUp) -> None:
         """Creates groups of parameters. Groups that already exist keep their values.
@@ -57,6 +61,7 @@ class UpdateServer:
             if self._known.get(group.key, group) != group:
                 raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
         updates_per_epoch = given.steps_per_epoch * given.workers
+        self._num_workers = given.workers
         for number, group in enumerate(given.groups):
             if group.key not in self._known:
                 num_voters = given.workers if number == 0 else 0
@@ -64,11 +69,19 @@ class UpdateServer:
                 self._known[group.key] = group
                 server = GroupServer(group, optimizer.build(updates_per_epoch), seed, num_voters)
                 self._groups[group.key] = server
+                self._first = self._first or server
                 # Only stores whose servers update parameters have this method, and only they start this server.
                 compressors = self._description.kvstore.build_compressor_pair()  # type: ignore[attr-defined]
                 if group.compressed_key is not None and compressors is not None:
                     server.accept_compressed(compressors, given.workers)
                     self._compressed[group.compressed_key] = server
+
+    def build_chunk_server(self) -> ChunkServer:
+        """Builds what gives chunks of data to workers; call it after `set_up`."""
+        first = self._first
+        assert first is not None
+        first.chunks = ChunkQueue(self._num_workers)
+        return ChunkServer(first.chunks, lambda: first.has_answered)
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
         """Updater function for MXNet's kvstore.
@@ -115,6 +128,10 @@ class GroupServer:
         """Worker -> number of updates that were in the weights which it received last; gives the staleness."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
+        self.has_answered = False
+        """True if workers send their messages about this group to this server."""
+        self.chunks: Optional[ChunkQueue] = None
+        """The chunks of data that updates of this group finish."""
         self._compressed_replies: Optional[CompressedReplies] = None
 
     def accept_compressed(self, compressors: Tuple[Build, Build], workers: int) -> None:
@@ -147,13 +164,16 @@ class GroupServer:
             ValueError: the kind of request does not exist.
         """
         request = wire.decode(header_of(received).asnumpy(), Request)
+        self.has_answered = True
+        counts = self.chunks is None or request.chunk < 0 or self.chunks.finish(request.rank, request.chunk)
         if request.kind == READ:
             self._answer_with(self._read(request.offset), stored)
             return
         if request.kind == UPDATE:
-            received.copyto(self._inbox.flat)
-            self._inbox.open()
-            self._apply(self._inbox.arrays, request)
+            if counts:
+                received.copyto(self._inbox.flat)
+                self._inbox.open()
+                self._apply(self._inbox.arrays, request)
         elif request.kind == WRITE:
             self._write(received.asnumpy()[: -wire.HEADER].tobytes(), request)
         elif request.kind != LOOK:

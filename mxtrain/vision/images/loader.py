@@ -6,11 +6,11 @@ import collections
 import functools
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Callable, Deque, Iterator, List, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Deque, Iterator, List, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Scale, count_workers
+from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Scale, Share, count_workers
 from mxtrain.data.loading.randomness import integers
 from mxtrain.data.loading.samples import prefetch
 from mxtrain.data.sample_weights import weights_of
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mxtrain.data.spec import Source
 
 
+ReadTask = Tuple[np.ndarray, Callable[[np.ndarray], ReadBatch]]
+"""Positions of samples, and the function that reads them."""
 _BATCHES_IN_POOL = 2
 """Number of batches that are submitted to the worker threads ahead, so that none idles at the end of a batch."""
 
@@ -88,13 +90,19 @@ class Loader(BatchLoader):
     def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
         order = self._order(epoch)
         batches = self._batches_of(order, start)
-        shares = [position_B[slice(*self.world.share(len(position_B)))] for position_B in batches]
         partner_N = None if self.sampler.takes_all else order % self.total
-        reads = [
-            functools.partial(reader.read, epoch=epoch, partner_N=partner_N)
-            for reader in self._readers_of(epoch, range(start, start + len(batches)))
-        ]
-        for read, position_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
+        readers = self._readers_of(epoch, range(start, start + len(batches)))
+        # Threads read several shares ahead.
+        shares: Deque[Share] = collections.deque()
+
+        def tasks() -> Iterator[ReadTask]:
+            for share in self._shares(batches, start, consumer):
+                shares.append(share)
+                read = functools.partial(readers[share.number - start].read, epoch=epoch, partner_N=partner_N)
+                yield share.share_B, read
+
+        for read in self._read_batches(tasks()):
+            _, position_B, share_B = shares.popleft()
             size = len(read.image_BCHW)
             index_B = share_B % self.total
             weights = () if self._weight_N is None else (self._weight_N[index_B],)
@@ -114,24 +122,17 @@ class Loader(BatchLoader):
         index_N = integers(self.seed, epoch, interval_N, VisionDraw.IMAGE_SIZE, len(self._readers))
         return [self._readers[index] for index in index_N.tolist()]
 
-    def _read_batches(
-        self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
-    ) -> Iterator[ReadBatch]:
-        """Yields the samples of batches, in order. Sources that decode are read by several threads.
-
-        Args:
-            batches: positions of the samples that this worker reads of each batch.
-            reads: function that reads samples of each batch.
-        """
+    def _read_batches(self, tasks: Iterator[ReadTask]) -> Iterator[ReadBatch]:
+        """Yields the samples of batches, in order. Sources that decode are read by several threads."""
         if not self.source.samples_per_task:
-            yield from (read(position_B) for position_B, read in zip(batches, reads))
+            yield from (read(position_B) for position_B, read in tasks)
             return
         # Threads, because decoders release Python's lock. Forked processes would inherit MXNet's engine, and batches
         # would travel through /dev/shm, which containers limit to 64 MB.
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
         pending: Deque[List[Future]] = collections.deque()
         try:
-            for position_B, read in zip(batches, reads):
+            for position_B, read in tasks:
                 step = self.source.samples_per_task
                 parts = [position_B[i : i + step] for i in range(0, len(position_B), step)]
                 prefetch(self.source, position_B % self.total)
