@@ -25,6 +25,7 @@ from bench_parts import (  # noqa: E402
     gluoncv_side,
     memory,
     parts,
+    planning,
     publish,
     replay,
     task_races,
@@ -937,3 +938,15 @@ def test_missed_target_is_marked_on_the_page(tmp_path):
     topic = (tmp_path / "benchmarks" / "other.md").read_text()
     assert "12,346" in topic and "mean nothing" not in page
     assert "**Target missed**: a share is 0.5, and should be at least 0.98." in topic
+
+
+def test_measurements_in_pieces_are_continued_from_their_records(tmp_path: Path) -> None:
+    def never() -> None:
+        raise AssertionError("it was measured again")
+
+    options = Options(quick=False, work=tmp_path, records=tmp_path / "records.jsonl")
+    first = planning.Records(options)
+    assert first.get("a", None) is None and first.get("a", lambda: [1, 2]) == first.get("a", never) == [1, 2]
+    later = planning.Records(replace(options, minutes=0.0))
+    assert later.get("a", never) == [1, 2] and later.get("b", never) is None
+    assert planning.Records(replace(options, records=None)).get("a", None) is None

@@ -254,22 +254,23 @@ PARTS: Dict[str, Part] = {
         [SEEDS, "model=resnet on the default data. One validation or test sample is 0.0037."],
     ),
     "plan": Part(
-        "predictions of `plan` against runs of 30 placements (25 minutes)",
+        "predictions of `plan` against runs of 30 placements (20 minutes; --records, --minutes and --only divide it)",
         planning.planned,
         [
-            "In each turn `plan` measures anew, and each placement is trained once: 24 steps after the first six; the "
-            "mean of their times, and the peak of the process (VmHWM). No placement of the table is one that "
-            "`plan` measures. An error is the median over turns of predicted / measured - 1."
+            "In each turn `plan` measures anew, and each placement is trained once: at least 24 steps and 1.5 s after "
+            "the first ten; the mean of their times, and the peak of the process (VmHWM). No placement of the table is "
+            "one that `plan` measures, and the model was developed with other networks (an MLP of 2 x 2048 units and a "
+            "ResNet-14). An error is the median over turns of predicted / measured - 1."
         ],
     ),
     "plan_workers": Part(
-        "predictions of `plan` against 2, 4 and 8 workers over throttled links (25 minutes; root)",
+        "predictions of `plan` against 2, 4 and 8 workers over throttled links (20 minutes; root; divided like plan)",
         planning.planned_workers,
         [
             "Each worker is in a network namespace of its own, with a link slowed down by tbf in both directions, and "
             "has one thread; all share this machine's cores (`plan shared=true`). In each turn `plan` measures two "
             "workers over loopback, and each number of workers is trained once over each link: 24 steps after the "
-            "first six. An error is the median over turns of predicted / measured - 1."
+            "first ten. An error is the median over turns of predicted / measured - 1."
         ],
         distributed.needs_hosts,
     ),
@@ -757,10 +758,14 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--records",
         type=Path,
         default=None,
-        help="faults, memory, restarts, slow_links: a file for each run as it ends; runs that it already holds count",
+        help="faults, memory, restarts, slow_links, plan, plan_workers: a file for each run as it ends; runs that it "
+        "already holds count",
     )
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="faults, restarts, slow_links: begin no further run after that"
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="faults, restarts, slow_links, plan, plan_workers: begin no further run after that",
     )
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
@@ -778,7 +783,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--only",
         default="",
         metavar="TEXT",
-        help="language_race, sparse, tables, export, memory, restarts, slow_links: what has this in its name",
+        help="language_race, sparse, tables, export, memory, restarts, slow_links, plan, plan_workers: what has this "
+        "in its name",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

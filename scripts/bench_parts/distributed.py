@@ -187,20 +187,29 @@ class Timed:
     status: Dict[str, Any]
 
 
-def timed(overrides: Sequence[str], options: Options, warm_up: int, before: Sequence[str] = ()) -> Timed:
-    """Trains with one thread in each process.
+def timed(
+    overrides: Sequence[str],
+    options: Options,
+    warm_up: int,
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] = ONE_THREAD,
+    log_interval: int = 1,
+) -> Timed:
+    """Trains, by default with one thread in each process.
 
     Args:
         overrides: of the run; they say the batch size.
         warm_up: steps before the first that is timed: buffers of sockets are filled.
         before: what the command line begins with.
+        environment: further variables of the run.
+        log_interval: steps between two times.
     """
     from mxtrain.training.recorder import STEPS_AHEAD  # imports MXNet, after which no part could set what it reads
 
     size = next(int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size="))
     folder = Path(tempfile.mkdtemp(prefix="timed-", dir=options.work))
-    given = [*overrides, *callback("StepClock", path=folder / "steps"), "trainer.log_interval=1"]
-    run_dir = train(given, folder, ENDS_WELL, ONE_THREAD, before)
+    given = [*overrides, *callback("StepClock", path=folder / "steps"), f"trainer.log_interval={log_interval}"]
+    run_dir = train(given, folder, ENDS_WELL, environment, before)
     told = [entry[:2] for entry in json.loads((folder / "steps").read_text())]
     epoch_of = {row["step"]: row["epoch"] for row in rows_of(run_dir) if row.get("split") == "train"}
     # The last steps of an epoch are told together.
