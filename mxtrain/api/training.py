@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence, Union
 
 from typing_extensions import Unpack
 
@@ -270,6 +270,7 @@ def lr_find(
 def plan(
     *overrides: str,
     devices: Union[Literal["auto"], int] = "auto",
+    over: Sequence[str] = (),
     workers: int = 1,
     bandwidth: Optional[float] = None,
     latency: float = 0.1,
@@ -290,6 +291,7 @@ def plan(
     Args:
         overrides: as on the command line, e.g. ``"model=resnet"``; their placement is not used.
         devices: largest number of devices of a worker.
+        over: what else is compared, ``"precision"`` and ``"recompute"``.
         workers: largest number of workers.
         bandwidth: Gbit/s of the link of each worker's machine; None: all workers are on this machine.
         latency: milliseconds of a message over such a link.
@@ -326,7 +328,7 @@ def plan(
     paths = {"profile": profile, "out": out, "figure": figure}
     files = without_none(**{name: optional_path(path, f"plan: {name}") for name, path in paths.items()})
     links = {"workers": workers, "bandwidth": bandwidth, "latency": latency, "shared": shared}
-    values = {"devices": devices, "seconds": seconds, "fresh": fresh, **links, **files}
+    values = {"devices": devices, "over": list(over), "seconds": seconds, "fresh": fresh, **links, **files}
     settings = validate_arguments(PlanSettings, values, "plan")
     with call.composer() as composer:
         _, description = compose_and_check(composer, call.overrides)

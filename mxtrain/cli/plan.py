@@ -72,7 +72,7 @@ def _print(found: PlanResult) -> None:
         print(f"and {fitting - SHOWN} slower ones (format=json shows all)")
     reasons = {one.reason: one for one in reversed(found.forecasts) if one.reason}
     for reason, one in reasons.items():
-        print(f"not {' '.join(one.placement.overrides(profile.kind))}: {reason}")
+        print(f"not {' '.join(one.placement.overrides(found.kind))}: {reason}")
     if found.advice:
         print(found.advice)
     if found.best is None:

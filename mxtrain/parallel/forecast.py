@@ -20,8 +20,10 @@ from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe
 from mxtrain.parallel.schedule import FORWARD, held, stage_order
 
-PROBED_MICROBATCHES = 4
-"""Number of microbatches of the pipelines that are measured, besides one."""
+PROBED_MICROBATCHES = (1, 2, 4)
+"""Numbers of microbatches of the pipelines that are measured."""
+PROBED_PARTS = 2
+"""Number of parts of a batch on one device that are measured, besides one."""
 EQUAL = 1.05
 """Factor below which two predicted times count as equal."""
 WORTH = 0.5
@@ -180,27 +182,35 @@ class Forecaster:
 
     def unsupported_reason(self, placement: Placement) -> str:
         """Returns why the profile has no prediction for a placement; empty if it has."""
-        for replicas, stages in ((1, 1), (placement.replicas, 1), (1, placement.stages)):
-            microbatches = 1 if stages == 1 else self._probed_microbatches(placement)
-            probe = self._profile.find(placement.precision, replicas, stages, microbatches)
+        axes = [(1, 1, 1, 1), (placement.replicas, 1, 1, 1)]
+        if placement.stages > 1:
+            axes += [(1, placement.stages, count, 1) for count in PROBED_MICROBATCHES]
+        if placement.accumulation > 1:
+            axes.append((1, 1, 1, PROBED_PARTS))
+        for one in axes:
+            probe = self._profile.find(placement, *one)
             if probe is None:
+                names = ("replicas", "stages", "microbatches", "parts")
+                numbers = ", ".join(f"{number} {name}" for number, name in zip(one, names))
                 return (
-                    f"the profile has no measurement of {replicas} replicas, {stages} stages and "
-                    f"amp={placement.precision}"
+                    f"the profile has no measurement of {numbers} with amp={placement.precision} and "
+                    f"parallel.recompute={placement.recompute}"
                 )
             if probe.refused:
                 return probe.refused
-        if placement.workers > 1 and self._profile.find_exchange(placement.store, placement.precision) is None:
+        if placement.workers > 1 and self._profile.find_exchange(placement) is None:
             return f"the profile has no measurement of two workers with kvstore={placement.store}"
         return ""
 
-    def _probed_microbatches(self, placement: Placement) -> int:
-        """Returns the number of microbatches of the measured pipeline that is nearest to a placement."""
-        return 1 if placement.microbatches == 1 else PROBED_MICROBATCHES
+    def _pipeline(self, placement: Placement, parts: int = 1) -> Probe:
+        """Returns the measured pipeline with the stages of a placement, and as many microbatches or the next fewer.
 
-    def _pipeline(self, placement: Placement) -> Probe:
-        """Returns the measured pipeline with the stages of a placement."""
-        return self._find(placement.precision, 1, placement.stages, self._probed_microbatches(placement))
+        Args:
+            placement: the placement.
+            parts: factor of its number of microbatches.
+        """
+        count = max(one for one in PROBED_MICROBATCHES if one <= placement.microbatches * parts)
+        return self._find(placement, 1, placement.stages, count)
 
     def predict(self, placement: Placement) -> Forecast:
         """Predicts a placement; one that cannot be trained or predicted has a reason."""
@@ -214,7 +224,7 @@ class Forecaster:
         step_s = makespan + (step_s - makespan) * max(1.0, copies / self._profile.cores)
         exchange_s, handled = self._exchange(placement)
         step_s += exchange_s
-        single = self._find(placement.precision)
+        single = self._find(placement)
         batch_size = single.batch_size or self._profile.batch_size
         device_bytes, process_bytes = self.memory(placement)
         compute_s = max(busy) if busy else makespan
@@ -242,40 +252,59 @@ class Forecaster:
             reason=reason,
         )
 
-    def _find(self, precision: str, replicas: int = 1, stages: int = 1, microbatches: int = 1) -> Probe:
-        probe = self._profile.find(precision, replicas, stages, microbatches)
+    def _find(
+        self, like: Placement, replicas: int = 1, stages: int = 1, microbatches: int = 1, accumulation: int = 1
+    ) -> Probe:
+        probe = self._profile.find(like, replicas, stages, microbatches, accumulation)
         assert probe is not None
         return probe
 
     # Time.
 
-    def microbatch_s(self, precision: str, num_samples: int, threads: int) -> float:
-        """Returns the seconds of the forward and backward pass of some samples on a device with so many threads."""
-        probe = self._with_threads(precision, threads)
+    def _part_overhead_s(self, like: Placement) -> float:
+        """Returns what a part of a batch takes beyond the passes of its samples, from the measured steps of two parts:
+        its gradients are added to those of the other parts."""
+        probe = self._find(like, accumulation=PROBED_PARTS)
+        place, single = probe.placement, self._find(like)
+        threads = self._profile.threads_of(1)
+        part_s = self.microbatch_s(like, place.microbatch_size(self._profile.batch_size), threads)
+        rest_s = self._rest_s(single)
+        passes_s = probe.step_s - rest_s if rest_s >= 0 else probe.step_s * (1 - rest_s / single.step_s)
+        return passes_s / PROBED_PARTS - part_s
+
+    def microbatch_s(self, like: Placement, num_samples: int, threads: int) -> float:
+        """Returns the seconds of the forward and backward pass of some samples on a device with so many threads.
+
+        Args:
+            like: a placement with the precision and recomputation.
+            num_samples: number of samples.
+            threads: number of threads.
+        """
+        probe = self._with_threads(like, threads)
         points: List[Tuple[float, float]] = []
         # More samples never take less time, so a shorter time of more samples replaces one that was disturbed.
-        for size, seconds, _ in reversed(probe.passes):
+        for size, seconds in reversed(probe.passes):
             points.insert(0, (size, min(seconds, points[0][1]) if points else seconds))
         return _interpolate(points, num_samples)
 
-    def _with_threads(self, precision: str, threads: int) -> Probe:
+    def _with_threads(self, like: Placement, threads: int) -> Probe:
         """Returns the measured passes of one device with the nearest number of threads."""
-        probes = [p for p in self._profile.probes if _is_alone(p, precision) and p.passes]
+        probes = [p for p in self._profile.probes if _is_alone(p, like) and p.passes]
         return min(probes, key=lambda probe: abs(probe.threads - threads))
 
-    def cores(self, precision: str, num_devices: int) -> Cores:
+    def cores(self, like: Placement, num_devices: int) -> Cores:
         """Returns the cores for so many devices on this machine."""
         if self._profile.kind != "cpu":
             return Cores(math.inf)
-        return Cores(self._profile.cores, self._profile.threads_of(num_devices), self._contention(precision))
+        return Cores(self._profile.cores, self._profile.threads_of(num_devices), self._contention(like))
 
-    def _contention(self, precision: str) -> float:
+    def _contention(self, like: Placement) -> float:
         """Returns the slow-down by one more device on other cores, from the measured placement of two replicas."""
-        probe = self._profile.find(precision, replicas=2)
+        probe = self._profile.find(like, replicas=2)
         if probe is None or probe.refused or not probe.passes_s:
             return 1.0
         threads = self._profile.threads_of(2)
-        alone = self.microbatch_s(precision, -(-self._profile.batch_size // 2), threads)
+        alone = self.microbatch_s(like, -(-self._profile.batch_size // 2), threads)
         shared = max(1.0, 2 * threads / self._profile.cores)
         return max(1.0, probe.passes_s / (alone * shared))
 
@@ -287,10 +316,11 @@ class Forecaster:
             copies: number of workers on this machine.
         """
         num_devices = placement.num_devices * copies
-        cores = self.cores(placement.precision, num_devices)
-        whole = self.microbatch_s(
-            placement.precision, placement.microbatch_size(self._profile.batch_size), cores.threads
-        )
+        cores = self.cores(placement, num_devices)
+        whole = self.microbatch_s(placement, placement.microbatch_size(self._profile.batch_size), cores.threads)
+        if placement.accumulation > 1 and placement.microbatches == 1:
+            # Microbatches add their gradients anyway, also those that are measured.
+            whole = max(whole + self._part_overhead_s(placement), 0.0)
         forward_s, backward_s = self._stage_times(placement, whole)
         if placement.stages > 1:
             factor, extra = self._pass_overhead(placement)
@@ -323,8 +353,8 @@ class Forecaster:
         """
         probe = self._pipeline(placement)
         place = probe.placement
-        cores = self.cores(placement.precision, place.num_devices)
-        whole = self.microbatch_s(placement.precision, place.microbatch_size(self._profile.batch_size), cores.threads)
+        cores = self.cores(placement, place.num_devices)
+        whole = self.microbatch_s(placement, place.microbatch_size(self._profile.batch_size), cores.threads)
         forward_s, backward_s = self._stage_times(place, whole)
 
         def time_with(extra: float) -> float:
@@ -343,18 +373,22 @@ class Forecaster:
     def _step_time(self, placement: Placement, passes_s: float) -> float:
         """Returns the seconds of a step whose passes take `passes_s`.
 
-        The update, sums over replicas and the work of the host come to it. If the measured step was shorter than its
-        passes one by one, because steps overlap, it is shorter by the same factor.
+        The update, sums over replicas and the work of the host come to it: what the measured step of that kind took
+        beyond its simulated passes. If it was shorter than these, because steps overlap, it is shorter by the same
+        factor.
         """
-        replicas = self._find(placement.precision, placement.replicas)
+        replicas = self._find(placement, placement.replicas)
         nearest = self._pipeline(placement) if placement.stages > 1 else replicas
-        rest = nearest.step_s - nearest.passes_s
-        if rest < 0:
-            return passes_s * nearest.step_s / nearest.passes_s
+        rest_s = self._rest_s(nearest)
+        if rest_s < 0:
+            return passes_s * nearest.step_s / (nearest.step_s - rest_s)
         if placement.stages > 1:
-            single = self._find(placement.precision)
-            rest += max(replicas.step_s - replicas.passes_s - (single.step_s - single.passes_s), 0.0)
-        return passes_s + rest
+            rest_s += max(self._rest_s(replicas) - self._rest_s(self._find(placement)), 0.0)
+        return passes_s + rest_s
+
+    def _rest_s(self, probe: Probe) -> float:
+        """Returns the seconds of a measured step beyond its simulated passes."""
+        return probe.step_s - self._passes(probe.placement)[0]
 
     # Workers.
 
@@ -366,12 +400,12 @@ class Forecaster:
         """
         if placement.workers == 1:
             return 0.0, 0.0
-        size = self._find(placement.precision).parameter_bytes * SIZE[placement.compression]
+        size = self._find(placement).parameter_bytes * SIZE[placement.compression]
         own, busiest = traffic(placement.store, placement.workers, size)
         link_s = link_seconds(placement.store, placement.workers, split_buckets(size), self._link)
-        probe = self._profile.find_exchange(placement.store, placement.precision)
+        probe = self._profile.find_exchange(placement)
         assert probe is not None
-        measured = _handled_together(placement.store, 2, self._find(placement.precision).parameter_bytes)
+        measured = _handled_together(placement.store, 2, self._find(placement).parameter_bytes)
         per_byte = self._probed_exchange_s(probe) / measured
         together = _handled_together(placement.store, placement.workers, size)
         return max(link_s, per_byte * (together if self._shared else busiest)), own
@@ -379,7 +413,7 @@ class Forecaster:
     def _probed_exchange_s(self, probe: Probe) -> float:
         """Returns the seconds of the exchange of two workers on this machine: what their step took beyond computing."""
         place = probe.placement
-        alone = Placement(precision=place.precision, workers=place.workers)
+        alone = Placement(precision=place.precision, recompute=place.recompute, workers=place.workers)
         makespan, _ = self._passes(alone, place.workers)
         rest = (self._step_time(alone, makespan) - makespan) * max(1.0, place.workers / self._profile.cores)
         return max(probe.step_s - makespan - rest, 0.0)
@@ -389,23 +423,24 @@ class Forecaster:
     def memory(self, placement: Placement) -> Tuple[float, float]:
         """Returns the largest memory of a device in bytes, and the peak memory of the process."""
         device_bytes, process_bytes = self._memory_model(placement)
-        process_bytes += self._memory_offset(self._find(placement.precision, placement.replicas))
+        replicas = self._memory_offset(self._find(placement, placement.replicas))
+        # What the allocator keeps for its threads hardly grows with the number of replicas, so offsets of replicas,
+        # stages and parts are not multiplied by it.
         if placement.stages > 1:
-            # Gradients of microbatches that are on their way wait to be added: the more, the more of them at once, up
-            # to those of the measured pipeline.
-            one, several = (
-                self._memory_offset(self._find(placement.precision, 1, placement.stages, count))
-                for count in (1, PROBED_MICROBATCHES)
-            )
-            count = min(placement.microbatches * placement.accumulation, PROBED_MICROBATCHES)
-            share = (1 - 1 / count) / (1 - 1 / PROBED_MICROBATCHES)
-            process_bytes += placement.replicas * (one + share * (several - one))
-        return device_bytes, process_bytes
+            # Gradients of microbatches that are on their way wait to be added. Those of the next part of a batch wait,
+            # too, but only behind those of the part before it.
+            stages = [self._memory_offset(self._pipeline(placement, parts)) for parts in (1, placement.accumulation)]
+            offset = sum(stages) / 2
+            return device_bytes, process_bytes + (offset if placement.replicas == 1 else max(offset, replicas))
+        if placement.accumulation > 1:
+            parts = self._memory_offset(self._find(placement, accumulation=PROBED_PARTS))
+            replicas += parts - self._memory_offset(self._find(placement))
+        return device_bytes, process_bytes + replicas
 
     def _memory_model(self, placement: Placement) -> Tuple[float, float]:
         """Returns the bytes of `memory` without measured offsets: activations in proportion to the samples, and
         parameters with their gradients."""
-        single = self._find(placement.precision)
+        single = self._find(placement)
         size = placement.microbatch_size(self._profile.batch_size)
         batch_size = single.batch_size or self._profile.batch_size
         activations = max(single.step_peak_bytes - single.base_bytes, 0.0) * size / batch_size
@@ -440,7 +475,7 @@ class Forecaster:
     def _device_traffic(self, placement: Placement) -> float:
         """Returns the bytes of a step between the devices of a worker: sums and copies of parameters over replicas,
         activations and their gradients between stages."""
-        single = self._find(placement.precision)
+        single = self._find(placement)
         traffic = 2.0 * (placement.replicas - 1) * single.parameter_bytes
         if placement.stages > 1:
             probe = self._pipeline(placement)
@@ -455,9 +490,8 @@ def _handled_together(store: str, num_workers: int, gradient_bytes: float) -> fl
     return num_workers * own * (1 if store == "horovod" else 2)  # servers handle each byte, too
 
 
-def _is_alone(probe: Probe, precision: str) -> bool:
-    place = probe.placement
-    return place.num_devices == place.workers == 1 and place.precision == precision and not probe.refused
+def _is_alone(probe: Probe, like: Placement) -> bool:
+    return probe.placement == Placement(precision=like.precision, recompute=like.recompute) and not probe.refused
 
 
 def _interpolate(points: Sequence[Tuple[float, float]], x: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Sequence, Tuple
 
 MICROBATCHES = (1, 2, 4, 8)
 ACCUMULATIONS = (1, 2, 4)
@@ -23,6 +23,7 @@ class Placement:
         workers: number of processes.
         store, compression: options of `kvstore` for several workers.
         precision: option of `amp`.
+        recompute: value of `parallel.recompute`.
     """
 
     replicas: int = 1
@@ -33,6 +34,12 @@ class Placement:
     store: str = "local"
     compression: str = "none"
     precision: str = "off"
+    recompute: str = "off"
+
+    @property
+    def variant(self) -> Tuple[str, str]:
+        """Returns the choices for which everything is measured anew: precision and recomputation."""
+        return self.precision, self.recompute
 
     @property
     def num_devices(self) -> int:
@@ -52,11 +59,11 @@ class Placement:
         """Returns the largest number of samples that a device computes at once for a global batch."""
         return -(-batch_size // (self.workers * self.accumulation * self.replicas * self.microbatches))
 
-    def overrides(self, kind: str = "cpu") -> List[str]:
+    def overrides(self, kind: str = "") -> List[str]:
         """Returns the overrides of this placement.
 
         Args:
-            kind: "cpu" or "gpu".
+            kind: "cpu" or "gpu", to be named; empty: the devices of a machine without GPUs.
         """
         option = self.option
         words = [f"parallel={option}"]
@@ -66,8 +73,10 @@ class Placement:
             words.append(f"parallel.stages={self.stages}")
         if option in ("pipeline", "hybrid"):
             words.append(f"parallel.microbatches={self.microbatches}")
-        if kind == "gpu":  # `auto` would take all GPUs
-            words.append(f"parallel.devices=gpu:{self.num_devices}")
+        if kind:
+            words.append(f"parallel.devices={kind}:{self.num_devices}")
+        if self.recompute != "off":
+            words.append(f"parallel.recompute={self.recompute}")
         if self.accumulation > 1:
             words.append(f"trainer.grad_accumulation={self.accumulation}")
         if self.workers > 1:
@@ -91,18 +100,32 @@ def enumerate_placements(
     workers: Sequence[int],
     stores: Sequence[str],
     compressions: Sequence[str],
-    precisions: Sequence[str],
+    variants: Sequence[Placement] = (Placement(),),
     accumulations: Sequence[int] = ACCUMULATIONS,
 ) -> Iterator[Placement]:
     """Yields all placements: 1, 2, 4, ... replicas and stages on at most `num_devices` devices of each worker.
 
     Several workers have no gradient accumulation, which saves memory that each of them has less need of.
+
+    Args:
+        num_devices: largest number of devices of a worker.
+        workers: numbers of workers.
+        stores, compressions: options of several workers.
+        variants: placements of one device with each precision and recomputation.
+        accumulations: numbers of parts of a batch.
     """
-    for precision, count in itertools.product(precisions, workers):
+    for variant, count in itertools.product(variants, workers):
         inner = list(_enumerate_within_worker(num_devices, accumulations if count == 1 else (1,)))
         exchanges = itertools.product(stores, compressions) if count > 1 else [("local", "none")]
         for (store, compression), one in itertools.product(exchanges, inner):
-            yield replace(one, workers=count, store=store, compression=compression, precision=precision)
+            yield replace(
+                one,
+                workers=count,
+                store=store,
+                compression=compression,
+                precision=variant.precision,
+                recompute=variant.recompute,
+            )
 
 
 def _enumerate_within_worker(num_devices: int, accumulations: Sequence[int]) -> Iterator[Placement]:

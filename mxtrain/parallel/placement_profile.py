@@ -14,14 +14,24 @@ from mxtrain.parallel.placement import Placement
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
-FORMAT = 1
+FORMAT = 2
+_PLACEMENT: Dict[str, JsonForm] = {
+    "replicas": int,
+    "stages": int,
+    "microbatches": int,
+    "accumulation": int,
+    "workers": int,
+    "store": str,
+    "precision": str,
+    "recompute": str,
+}
 _PROBE: JsonForm = {
-    "placement": {"replicas": int, "stages": int, "microbatches": int, "workers": int, "store": str, "precision": str},
+    "placement": _PLACEMENT,
     "threads": int,
     "refused?": str,
     "batch_size?": int,
     "base_bytes?": NUMBER,
-    "passes?": [{"samples": int, "seconds": NUMBER, "peak_bytes": NUMBER}],
+    "passes?": [{"samples": int, "seconds": NUMBER}],
     "step_s?": NUMBER,
     "passes_s?": NUMBER,
     "step_peak_bytes?": NUMBER,
@@ -56,12 +66,12 @@ class Probe:
     """Measurements of one placement.
 
     Attributes:
-        placement: the placement, with one part.
+        placement: the placement.
         threads: OpenMP threads of each device; 0 if not set.
         refused: why it cannot be trained; then nothing else is known.
         base_bytes: memory of the process after its first update.
         batch_size: samples of a measured step.
-        passes: (samples, seconds, peak bytes) of forward and backward passes, rising.
+        passes: (samples, seconds) of forward and backward passes, rising.
         step_s, passes_s: seconds of a step, and of its forward and backward passes alone.
         step_peak_bytes: peak memory of steps.
         compute_s: seconds of a step in which each device computes.
@@ -74,7 +84,7 @@ class Probe:
     refused: str = ""
     base_bytes: float = 0.0
     batch_size: int = 0
-    passes: Tuple[Tuple[int, float, float], ...] = ()
+    passes: Tuple[Tuple[int, float], ...] = ()
     step_s: float = 0.0
     passes_s: float = 0.0
     step_peak_bytes: float = 0.0
@@ -113,31 +123,31 @@ class PlacementProfile:
         """Returns the threads of each device if so many compute on this machine; as `runtime.threads=auto` sets it."""
         return max(1, self.cores // num_devices)
 
+    @property
+    def num_devices(self) -> int:
+        """Returns the largest number of devices of a measured placement."""
+        return max((probe.placement.num_devices for probe in self.probes), default=1)
+
     def find(
-        self,
-        precision: str,
-        replicas: int = 1,
-        stages: int = 1,
-        microbatches: Optional[int] = None,
+        self, like: Placement, replicas: int = 1, stages: int = 1, microbatches: int = 1, accumulation: int = 1
     ) -> Optional[Probe]:
         """Returns the probe of one worker with these axes; None if it was not measured.
 
         Args:
-            precision: option of `amp`.
-            replicas, stages: axes.
-            microbatches: number of microbatches; None: any.
+            like: a placement with the precision and recomputation.
+            replicas, stages, microbatches, accumulation: axes.
         """
-        for probe in self.probes:
-            place = probe.placement
-            is_same = (place.precision, place.replicas, place.stages) == (precision, replicas, stages)
-            if place.workers == 1 and is_same and microbatches in (None, place.microbatches):
-                return probe
-        return None
+        wanted = Placement(
+            replicas, stages, microbatches, accumulation, precision=like.precision, recompute=like.recompute
+        )
+        return next((probe for probe in self.probes if probe.placement == wanted), None)
 
-    def find_exchange(self, store: str, precision: str) -> Optional[Probe]:
-        """Returns the probe of several workers with this store; None if there is none."""
-        wanted = [p for p in self.probes if p.placement.workers > 1 and p.placement.store == store and not p.refused]
-        return next((p for p in wanted if p.placement.precision == precision), wanted[0] if wanted else None)
+    def find_exchange(self, like: Placement) -> Optional[Probe]:
+        """Returns the probe of several workers with the store of a placement; None if there is none."""
+        wanted = [
+            p for p in self.probes if p.placement.workers > 1 and p.placement.store == like.store and not p.refused
+        ]
+        return next((p for p in wanted if p.placement.variant == like.variant), wanted[0] if wanted else None)
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the profile as JSON values."""
@@ -157,9 +167,8 @@ class PlacementProfile:
 
 def _probe_json(probe: Probe) -> Dict[str, Json]:
     place = probe.placement
-    fields = ("replicas", "stages", "microbatches", "workers", "store", "precision")
     values: Dict[str, Json] = {
-        "placement": {name: getattr(place, name) for name in fields},
+        "placement": {name: getattr(place, name) for name in _PLACEMENT},
         "threads": probe.threads,
     }
     if probe.refused:
@@ -168,7 +177,7 @@ def _probe_json(probe: Probe) -> Dict[str, Json]:
         **values,
         "base_bytes": probe.base_bytes,
         "batch_size": probe.batch_size,
-        "passes": [{"samples": n, "seconds": s, "peak_bytes": b} for n, s, b in probe.passes],
+        "passes": [{"samples": n, "seconds": s} for n, s in probe.passes],
         **{name: getattr(probe, name) for name in ("step_s", "passes_s", "step_peak_bytes")},
         "compute_s": list(probe.compute_s),
         "parameter_bytes": probe.parameter_bytes,
@@ -178,7 +187,7 @@ def _probe_json(probe: Probe) -> Dict[str, Json]:
 
 def probe_of(placement: Placement, threads: int, measured: JsonObject) -> Probe:
     """Returns the probe of a placement from the values of `mxtrain.training.placement_probe`."""
-    passes = tuple((one["samples"], one["seconds"], one["peak_bytes"]) for one in measured.get("passes", ()))
+    passes = tuple((one["samples"], one["seconds"]) for one in measured.get("passes", ()))
     return Probe(
         placement,
         threads,
@@ -244,7 +253,10 @@ def parse_profile(content: Json) -> PlacementProfile:
 
 
 def _require_possible(probe: Probe, path: str) -> None:
-    """Raises a ValueError if a measurement that was taken is not above 0, or sizes do not rise."""
+    """Raises a ValueError if an axis or a measurement that was taken is not above 0, or sizes do not rise."""
+    place = probe.placement
+    if min(place.replicas, place.stages, place.microbatches, place.accumulation, place.workers) < 1:
+        raise ValueError(f"'{path}.placement' has a number below 1")
     if probe.refused:
         return
     if probe.placement.workers == 1 and min(probe.step_s, probe.passes_s) <= 0:

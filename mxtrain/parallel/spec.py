@@ -67,6 +67,21 @@ class Parallel(Spec):
             )
         return self
 
+    def require_chosen(self, command: str) -> None:
+        """Rejects a placement that is chosen before a run, for a command that trains several runs.
+
+        Args:
+            command: name of the command, for the message; "-m" for a sweep.
+
+        Raises:
+            ConfigError: the placement is `auto`.
+        """
+        if self.is_chosen_before_run:
+            raise ConfigError(
+                f"parallel=auto: {command} trains several runs, and a placement is measured for a single one. Type "
+                "`python -m mxtrain plan` with the overrides of one of the runs, and the placement that it names."
+            )
+
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
         """Returns (replicas, stages) with `auto` resolved.
 
@@ -107,7 +122,7 @@ class Parallel(Spec):
 
         num_gpus = mx.context.num_gpus()
         local_rank = local_rank_among_gpus(num_gpus)
-        replicas, stages = self.axes(share_of(local_rank, num_gpus))
+        replicas, stages = self.axes(count_own_gpus(num_gpus))
         kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
         first = 0
         if kind == "gpu":
@@ -296,6 +311,11 @@ def local_rank_among_gpus(num_gpus: int) -> LocalRank:
         num_gpus: number of GPUs that this process sees.
     """
     return LocalRank() if has_own_gpus(num_gpus) else find_local_rank()
+
+
+def count_own_gpus(num_gpus: int) -> int:
+    """Returns the number of GPUs that `auto` takes for this worker, of `num_gpus` that its process sees."""
+    return share_of(local_rank_among_gpus(num_gpus), num_gpus)
 
 
 def share_of(worker: LocalRank, num_gpus: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import resource
 from pathlib import Path
 from typing import Iterator
@@ -34,6 +35,15 @@ def resident_memory() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def peak_memory() -> int:
+    """Returns the peak resident memory of this process in bytes ; 0 if it is unknown."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    except OSError:
+        return 0
+    return 1024 * int(found[1]) if found else 0
 
 
 def return_freed_memory() -> None:

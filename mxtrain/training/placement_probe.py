@@ -5,25 +5,27 @@ open the data, build the network -> forward and backward passes of rising number
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
-import re
 import time
-from contextlib import closing, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, Generator, Iterator, List, Sequence
+from contextlib import closing
+from statistics import mean
+from typing import TYPE_CHECKING, Callable, Deque, Dict, Generator, Iterator, List, Sequence
 
 from mxtrain.config.groups import Description
 from mxtrain.data.loading.loader import Consumer
-from mxtrain.engine.backend import nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.engine.trace import EngineTrace, Operation
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import ALONE
 from mxtrain.model.graph.work import FLOAT_BYTES
+from mxtrain.parallel.spec import count_own_gpus
 from mxtrain.parallel.usage import UPDATE, kind_of
-from mxtrain.runtime.memory import resident_memory
+from mxtrain.runtime.memory import peak_memory, resident_memory
 from mxtrain.training.build import build_step, open_inputs
+from mxtrain.training.recorder import STEPS_AHEAD
 
 if TYPE_CHECKING:
     from mxtrain.parallel.layout import StageCost
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch
     from mxtrain.types.annotations import JsonObject
 
-MIN_REPEATS, MAX_REPEATS = 3, 40
-STEPS_AHEAD = 3
-"""Number of steps that are queued before they are waited for; in training, steps are queued ahead, too."""
+MIN_REPEATS, MAX_REPEATS = 2, 40
+ROUNDS = 4
+"""Numbers of samples, and steps and passes, are measured in turn, so that drift of the machine affects all alike."""
+WARM_UP = 6
+"""Number of steps before the first that is timed: the allocator still gets memory from the system in these."""
 TRACED_STEPS = 3
 
 
@@ -60,7 +64,7 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
     strategy = description.parallel.build(objective, description.trainer.grad_accumulation, store)
     step = build_step(description, inputs.network, inputs.signature, len(data.train), strategy, store, inputs.teachers)
     consumer = Consumer([strategy], store, strategy.look_ahead)
-    with closing(_full_batches(data.train.epoch, data.train.batch_size, consumer)) as batches:
+    with closing(full_batches(data.train.epoch, data.train.batch_size, consumer)) as batches:
         batch = next(batches)
         sizes = sorted({-(-batch.size // 2**power) for power in range(num_sizes)})
         # The optimizer's state is made by the first update, so that all following peaks hold it.
@@ -68,8 +72,8 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
         nd.waitall()
         base_bytes = resident_memory()
         # Before the passes: MXNet keeps the memory of each number of samples that it has computed.
-        measured = _time_steps(step, batches, seconds)
-        passes = [_time_passes(step, batch, size, seconds) for size in sizes]
+        measured = time_steps(step, batches, seconds)
+        passes = time_passes(step, batch, sizes, seconds)
         operations = _trace_steps(step, batches)
     layout, values = strategy.layout, strategy.values
     cut, size = layout.cut, layout.microbatch_size(objective.batch_size)
@@ -79,8 +83,9 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
         "passes": passes,
         "steps_per_epoch": len(data.train),
         "kind": layout.devices[0][0].device_type,
+        "num_gpus": 0 if layout.devices[0][0].device_type == "cpu" else count_own_gpus(mx.context.num_gpus()),
         **measured,
-        "compute_s": _compute_times(operations, [str(device) for devices in layout.devices for device in devices]),
+        "compute_s": compute_times(operations, [str(device) for devices in layout.devices for device in devices]),
         "parameter_bytes": FLOAT_BYTES * sum(math.prod(values[name].shape) for name in strategy.trainable),
         "stages": [] if cut is None else [_stage_json(stage, size) for stage in cut.stages],
     }
@@ -96,7 +101,7 @@ def _stage_json(stage: StageCost, microbatch_size: int) -> JsonObject:
     }
 
 
-def _full_batches(epoch: Callable, batch_size: int, consumer: Consumer) -> Generator[Batch, None, None]:
+def full_batches(epoch: Callable, batch_size: int, consumer: Consumer) -> Generator[Batch, None, None]:
     """Yields the batches of one epoch after the other, without the smaller last one of each."""
     for number in itertools.count():
         found = False
@@ -113,36 +118,39 @@ def _compute(step: TrainingStep, batch: Batch) -> None:
     nd.waitall()
 
 
-def _time_passes(step: TrainingStep, batch: Batch, size: int, seconds: float) -> JsonObject:
-    """Returns the seconds of the forward and backward passes of `size` samples, and the peak of memory in bytes."""
-    compute = functools.partial(_compute, step, batch.slice(0, size))
-    compute()  # compiles
-    _reset_peak_memory()
-    times = _repeat(compute, seconds)
-    return {"samples": size, "seconds": _typical(times), "peak_bytes": peak_memory()}
+def time_passes(step: TrainingStep, batch: Batch, sizes: Sequence[int], seconds: float) -> List[JsonObject]:
+    """Returns the seconds of the forward and backward passes of numbers of samples."""
+    computed = {size: functools.partial(_compute, step, batch.slice(0, size)) for size in sizes}
+    for compute in computed.values():
+        compute()  # compiles
+    times = _in_turn(list(computed.values()), seconds)
+    return [{"samples": size, "seconds": mean(found)} for size, found in zip(sizes, times)]
 
 
-def _time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) -> Dict[str, float]:
+def time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) -> Dict[str, float]:
     """Returns the seconds of a whole step and of its passes alone, and the peak of memory in bytes."""
     numbers = itertools.count(2)
+    queued: Deque[nd.NDArray] = collections.deque()
 
     def take() -> None:
-        step(next(batches), 0.0, next(numbers))
+        """Takes a step as in training: it returns when the step that is `STEPS_AHEAD` earlier is finished."""
+        queued.append(step(next(batches), 0.0, next(numbers)))
+        if len(queued) > STEPS_AHEAD:
+            queued.popleft().wait_to_read()
 
-    for _ in range(2):
+    for _ in range(WARM_UP):
         take()
-    nd.waitall()
-    _reset_peak_memory()
+    compute = functools.partial(_compute, step, next(batches))
 
-    def take_some() -> None:
+    step_times, passes_times = [], []
+    for _ in range(ROUNDS):
+        step_times += _repeat(take, 2 * seconds / ROUNDS)
+        nd.waitall()
+        queued.clear()
+        passes_times += _repeat(compute, seconds / 2 / ROUNDS)
         for _ in range(STEPS_AHEAD):
             take()
-        nd.waitall()
-
-    step_s = _typical(_repeat(take_some, 2 * seconds)) / STEPS_AHEAD
-    peak = peak_memory()
-    passes_s = _typical(_repeat(functools.partial(_compute, step, next(batches)), seconds / 2))
-    return {"step_s": step_s, "passes_s": passes_s, "step_peak_bytes": peak}
+    return {"step_s": mean(step_times), "passes_s": mean(passes_times), "step_peak_bytes": peak_memory()}
 
 
 def _trace_steps(step: TrainingStep, batches: Iterator[Batch]) -> List[Operation]:
@@ -153,13 +161,22 @@ def _trace_steps(step: TrainingStep, batches: Iterator[Batch]) -> List[Operation
     return trace.stop([device for devices in step.strategy.layout.devices for device in devices])
 
 
-def _compute_times(operations: Sequence[Operation], devices: Sequence[str]) -> List[float]:
+def compute_times(operations: Sequence[Operation], devices: Sequence[str]) -> List[float]:
     """Returns the seconds of a step in which each device computes, without updates."""
     busy_s = dict.fromkeys(devices, 0.0)
     for operation in operations:
         if kind_of(operation.name) != UPDATE:
             busy_s[operation.device] += (operation.end_s - operation.begin_s) / TRACED_STEPS
     return list(busy_s.values())
+
+
+def _in_turn(calls: Sequence[Callable[[], None]], seconds: float) -> List[List[float]]:
+    """Returns the seconds of repeated calls, of each for about `seconds` in all."""
+    times: List[List[float]] = [[] for _ in calls]
+    for _ in range(ROUNDS):
+        for call, found in zip(calls, times):
+            found += _repeat(call, seconds / ROUNDS)
+    return times
 
 
 def _repeat(call: Callable[[], None], seconds: float) -> List[float]:
@@ -169,23 +186,3 @@ def _repeat(call: Callable[[], None], seconds: float) -> List[float]:
         call()
         times.append(time.perf_counter() - begin_s)
     return times
-
-
-def _typical(times: Sequence[float]) -> float:
-    """Returns the lower quartile: other programs make some passes slower, and nothing makes one faster."""
-    return sorted(times)[len(times) // 4]
-
-
-def _reset_peak_memory() -> None:
-    """Resets the kernel's VmHWM (proc(5), clear_refs). If that is not permitted, peaks of earlier sizes remain."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory() -> int:
-    """Returns the peak resident memory of this process in bytes since `_reset_peak_memory`; 0 if it is unknown."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    except OSError:
-        return 0
-    return 1024 * int(found[1]) if found else 0

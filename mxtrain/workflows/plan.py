@@ -6,6 +6,7 @@ profile (measured or read) -> placements -> rules of the configuration -> foreca
 from __future__ import annotations
 
 import io
+import itertools
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,6 @@ from mxtrain.parallel.forecast import Forecast, Forecaster, best_by_workers, bes
 from mxtrain.parallel.placement import Placement, enumerate_placements, powers_to, replaces_placement
 from mxtrain.parallel.placement_profile import PlacementProfile, read_profile
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Parallel, Pipeline, Single
-from mxtrain.runtime.cores import usable_cores
 from mxtrain.terminal.progress import SILENT, WorkProgress
 from mxtrain.terminal.tables import rows_text
 from mxtrain.types import NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
@@ -35,6 +35,10 @@ from mxtrain.workflows.result_table import ResultTable
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
 
+PRECISIONS = ("off", "bfloat16", "float16")
+"""Options of `amp`."""
+RECOMPUTES = ("off", "auto")
+"""Values of `parallel.recompute` that are compared."""
 COMPRESSIONS = ("none", "fp16")
 """Options of `kvstore.compression` that are compared. Options with a threshold or ratio are not compared."""
 SHOWN = 12
@@ -45,7 +49,11 @@ class PlanSettings(Spec):
     """Settings of `plan`, besides overrides."""
 
     devices: Union[Literal["auto"], Positive] = "auto"
-    """Largest number of devices of a worker; auto: one for each usable core, at most 8."""
+    """Largest number of devices of a worker; auto: the GPUs that a run would take, or one device for each usable core,
+    at most 8."""
+    over: List[Literal["precision", "recompute"]] = []
+    """What else is compared: `precision`: float32, bfloat16 and float16; `recompute`: with and without activation
+    recomputation. Each option is measured anew."""
     workers: Annotated[int, pydantic.Field(ge=1, le=64)] = 1
     """Largest number of workers (processes), each with a share of the same batch; at most 64."""
     bandwidth: Optional[PositiveFloat] = None
@@ -81,11 +89,13 @@ class PlanResult(ResultTable):
         profile: the measurements.
         forecasts: prediction of each placement.
         words: overrides of the configuration without a placement.
+        kind: kind of devices that overrides name, "cpu" or "gpu"; empty if a run takes those of the profile anyway.
     """
 
     profile: PlacementProfile
     forecasts: Sequence[Forecast]
     words: Sequence[str]
+    kind: str = ""
 
     @property
     def curve(self) -> List[Forecast]:
@@ -132,7 +142,7 @@ class PlanResult(ResultTable):
 
     def overrides(self, forecast: Forecast) -> List[str]:
         """Returns the overrides of a run with this placement."""
-        return [*self.words, *forecast.placement.overrides(self.profile.kind)]
+        return [*self.words, *forecast.placement.overrides(self.kind)]
 
     def rows(self) -> List[Dict[str, Any]]:
         """Returns a dict for each placement: axes, predicted seconds, samples/s, bytes, bound, overrides and reason."""
@@ -150,6 +160,7 @@ class PlanResult(ResultTable):
                     "store": place.store,
                     "compression": place.compression,
                     "precision": place.precision,
+                    "recompute": place.recompute,
                     "step_s": one.step_s if fits else None,
                     "samples_per_s": one.samples_per_s if fits else None,
                     "process_bytes": one.process_bytes if one.process_bytes else None,
@@ -158,7 +169,7 @@ class PlanResult(ResultTable):
                     "traffic_bytes": one.traffic if fits else None,
                     "bound": one.bound if fits else None,
                     "reason": one.reason,
-                    "overrides": one.placement.overrides(self.profile.kind),
+                    "overrides": one.placement.overrides(self.kind),
                 }
             )
         return rows
@@ -187,7 +198,7 @@ class PlanResult(ResultTable):
         for one in fitting[:shown]:
             memory = _mebibytes(one.process_bytes) if one.process_bytes else ""
             traffic = _mebibytes(one.device_traffic + one.traffic)
-            overrides = " ".join(one.placement.overrides(self.profile.kind))
+            overrides = " ".join(one.placement.overrides(self.kind))
             time, speed = f"{1000 * one.step_s:,.1f} ms", f"{one.samples_per_s:,.0f}"
             lines.append([overrides, time, speed, memory, _mebibytes(one.device_bytes), traffic, one.bound])
         return rows_text(titles, lines)
@@ -244,26 +255,28 @@ def plan_placements(
     from mxtrain.cluster.launch.placement_probes import Probing, hash_of, keep, read_kept
 
     description.trainer.require_one_run("plan")
-    precision = precision_of(words, description)
+    variants = variants_of(words, description, settings.over)
     words = [word for word in words if not replaces_placement(word) and not word.startswith("amp=")]
-    num_devices = min(usable_cores(), 8) if settings.devices == "auto" else settings.devices
+    num_devices = None if settings.devices == "auto" else settings.devices
     stores = stores_of(description) if settings.workers > 1 else []
-    measured = [precision, *stores]
+    kind = description.parallel.devices.partition(":")[0].replace("auto", "")
+    measured = [kind, *(word for variant in variants for word in variant.variant), *stores]
     configuration = hash_of(description)
     if settings.profile is not None:
         profile = read_profile(Path(settings.profile))
         _require_same(profile, configuration, settings.profile)
     else:
         kept = None if settings.fresh else read_kept(configuration, num_devices, measured)
-        profile = kept or Probing(words, config_dirs, settings.seconds, progress).measure(
-            configuration, num_devices, [precision], stores
+        profile = kept or Probing(words, config_dirs, settings.seconds, progress, kind).measure(
+            configuration, num_devices, variants, stores
         )
         if kept is None:
             keep(profile, num_devices, measured)
     if settings.out is not None:
         with open_output_file(settings.out) as file:
             file.write(encode_json(profile.to_json(), indent=1).decode() + "\n")
-    found = forecast_all(description, profile, words, settings, num_devices, precision, stores)
+    forecasts = forecast_all(description, profile, settings, variants, stores)
+    found = PlanResult(profile, forecasts, words, "gpu" if profile.kind == "gpu" else kind)
     if settings.figure is not None:
         found.draw(Path(settings.figure))
     return found
@@ -274,6 +287,22 @@ def stores_of(description: Description) -> List[str]:
     if description.kvstore.distributed:
         return [description.kvstore.setting.partition("=")[2]]
     return ["dist_sync", *(["horovod"] if has_horovod() else [])]
+
+
+def variants_of(words: Sequence[str], description: Description, over: Sequence[str] = ()) -> List[Placement]:
+    """Returns placements of one device: that with the precision and recomputation of a configuration first, then those
+    with the others that are compared.
+
+    Args:
+        words: overrides of the configuration.
+        description: its description.
+        over: `PlanSettings.over`.
+    """
+    own = Placement(precision=precision_of(words, description), recompute=str(description.parallel.recompute))
+    precisions = [own.precision, *(PRECISIONS if "precision" in over else ())]
+    recomputes = [own.recompute, *(RECOMPUTES if "recompute" in over else ())]
+    pairs = dict.fromkeys(itertools.product(precisions, recomputes))
+    return [Placement(precision=precision, recompute=recompute) for precision, recompute in pairs]
 
 
 def precision_of(words: Sequence[str], description: Description) -> str:
@@ -287,20 +316,19 @@ def precision_of(words: Sequence[str], description: Description) -> str:
 def forecast_all(
     description: Description,
     profile: PlacementProfile,
-    words: Sequence[str],
     settings: PlanSettings,
-    num_devices: int,
-    precision: str,
+    variants: Sequence[Placement],
     stores: Sequence[str],
-) -> PlanResult:
+) -> List[Forecast]:
     """Predicts all placements and sorts them by time. Placements that cannot be trained come last."""
+    num_devices = profile.num_devices if settings.devices == "auto" else settings.devices
     forecaster = Forecaster(profile, link=settings.link, shared=settings.shared or settings.bandwidth is None)
     numbers = powers_to(settings.workers)
     forecasts = []
-    for placement in enumerate_placements(num_devices, numbers, stores, COMPRESSIONS, [precision]):
+    for placement in enumerate_placements(num_devices, numbers, stores, COMPRESSIONS, variants):
         reason = rule_against(placement, description, profile)
         forecasts.append(Forecast(placement, reason=reason) if reason else forecaster.predict(placement))
-    return PlanResult(profile, sorted(forecasts, key=lambda one: (bool(one.reason), one.step_s)), list(words))
+    return sorted(forecasts, key=lambda one: (bool(one.reason), one.step_s))
 
 
 def rule_against(placement: Placement, description: Description, profile: PlacementProfile) -> str:

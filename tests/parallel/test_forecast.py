@@ -69,15 +69,16 @@ def profile_of(*probes: Probe, cores: int = 2, memory: float = 1024 * MIB) -> Pl
     return PlacementProfile("hash", ["model=resnet"], 64, 10, "cpu", cores, memory, "a processor", probes)
 
 
-def passes(seconds: List[float], activations: List[float]) -> tuple:
+def passes(seconds: List[float]) -> tuple:
     """Sizes 16, 32 and 64."""
-    return tuple((16 * 2**i, s, 100 * MIB + a) for i, (s, a) in enumerate(zip(seconds, activations)))
+    return tuple((16 * 2**i, s) for i, s in enumerate(seconds))
 
 
-ACTIVATIONS = [16.0 * MIB, 32.0 * MIB, 64.0 * MIB]
-TWO_THREADS = Probe(Placement(), 2, "", 100 * MIB, 64, passes([0.2, 0.3, 0.5], ACTIVATIONS), 0.6, 0.5, 170 * MIB)
+TWO_THREADS = Probe(Placement(), 2, "", 100 * MIB, 64, passes([0.2, 0.3, 0.5]), 0.6, 0.5, 170 * MIB)
 TWO_THREADS = replace(TWO_THREADS, parameter_bytes=10.0 * MIB)
-ONE_THREAD = Probe(Placement(), 1, "", 100 * MIB, 64, passes([0.2, 0.4, 0.8], ACTIVATIONS), 0.9, 0.8, 170 * MIB)
+ONE_THREAD = Probe(Placement(), 1, "", 100 * MIB, 64, passes([0.2, 0.4, 0.8]), 0.9, 0.8, 170 * MIB)
+TWO_PARTS = Probe(Placement(accumulation=2), 2, "", 0.0, 64, (), 0.74, 0.6, 150 * MIB)
+"""Two parts of 32 samples take 0.02 s each beyond their passes, and 5 MiB beyond a further gradient."""
 TWO_REPLICAS = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.65, 0.5, 195 * MIB)
 STAGE = {"forward": 1.0, "backward": 2.0, "parameter_bytes": 20.0 * MIB, "activation_bytes": 2.0, "sample_bytes": 1024}
 TWO_STAGES = Probe(
@@ -90,14 +91,18 @@ TWO_STAGES = Probe(
     compute_s=(0.6, 0.2),
     stages=(STAGE, {**STAGE, "parameter_bytes": 0.0}),
 )
+TWO_MICROBATCHES = replace(
+    TWO_STAGES, placement=Placement(stages=2, microbatches=2), passes_s=0.6, step_s=0.7, step_peak_bytes=155.0 * MIB
+)
 IN_TURN = replace(TWO_STAGES, placement=Placement(stages=2), passes_s=0.9, step_s=1.0, step_peak_bytes=150.0 * MIB)
-ALL = (TWO_THREADS, ONE_THREAD, TWO_REPLICAS, IN_TURN, TWO_STAGES)
+ALL = (TWO_THREADS, ONE_THREAD, TWO_PARTS, TWO_REPLICAS, IN_TURN, TWO_MICROBATCHES, TWO_STAGES)
 
 
 def test_measured_placements_are_predicted() -> None:
-    """One device, two replicas, two stages and the measured pipeline."""
+    """One device, two parts, two replicas, two stages and the measured pipeline."""
     forecaster = Forecaster(profile_of(*ALL))
-    for probe, step_s in ((TWO_THREADS, 0.6), (TWO_REPLICAS, 0.65), (IN_TURN, 1.0), (TWO_STAGES, 0.61)):
+    measured = (TWO_THREADS, 0.6), (TWO_PARTS, 0.74), (TWO_REPLICAS, 0.65), (IN_TURN, 1.0)
+    for probe, step_s in (*measured, (TWO_MICROBATCHES, 0.7), (TWO_STAGES, 0.61)):
         found = forecaster.predict(probe.placement)
         assert found.step_s == pytest.approx(step_s, rel=1e-6)
         assert found.samples_per_s == pytest.approx(64 / step_s, rel=1e-6)
@@ -105,28 +110,28 @@ def test_measured_placements_are_predicted() -> None:
 
 
 def test_parts_take_the_time_of_their_number_of_samples() -> None:
-    """Four parts of 16 samples at 0.2 s, and 0.1 s for the update; the peak is that of 16 samples, and a further
-    gradient of 10 MiB."""
+    """Four parts of 16 samples at 0.2 s and 0.02 s more, and 0.1 s for the update; the peak is that of 16 samples, a
+    further gradient of 10 MiB, and 5 MiB more as for two parts."""
     found = Forecaster(profile_of(*ALL)).predict(Placement(accumulation=4))
-    assert found.step_s == pytest.approx(4 * 0.2 + 0.1)
-    assert found.process_bytes == pytest.approx((100 + 70 / 4 + 10) * MIB)
+    assert found.step_s == pytest.approx(4 * (0.2 + 0.02) + 0.1)
+    assert found.process_bytes == pytest.approx((100 + 70 / 4 + 10 + 5) * MIB)
 
 
 def test_disturbed_measurements_of_fewer_samples_are_replaced() -> None:
     """16 samples seemed to take longer than 32."""
-    disturbed = replace(TWO_THREADS, passes=passes([0.9, 0.3, 0.5], ACTIVATIONS))
-    assert Forecaster(profile_of(disturbed)).microbatch_s("off", 16, 2) == pytest.approx(0.3)
-    assert Forecaster(profile_of(disturbed)).microbatch_s("off", 48, 2) == pytest.approx(0.4)
+    disturbed = replace(TWO_THREADS, passes=passes([0.9, 0.3, 0.5]))
+    assert Forecaster(profile_of(disturbed)).microbatch_s(Placement(), 16, 2) == pytest.approx(0.3)
+    assert Forecaster(profile_of(disturbed)).microbatch_s(Placement(), 48, 2) == pytest.approx(0.4)
 
 
 def test_replicas_add_parameters_gradients_and_their_share_of_activations() -> None:
     """The measured peak of two replicas of 32 samples holds 5 MiB more than the model says; for 16 samples the
-    activations are half, and each replica has a further gradient."""
+    activations are half, and each replica has a further gradient and the 5 MiB of parts."""
     whole, parts = (
         Forecaster(profile_of(*ALL)).predict(Placement(replicas=2, accumulation=n)).process_bytes for n in (1, 2)
     )
     assert whole == 195 * MIB
-    assert whole - parts == pytest.approx((70 / 2 - 2 * 10) * MIB)
+    assert whole - parts == pytest.approx((70 / 2 - 2 * 10 - 5) * MIB)
 
 
 def test_four_devices_on_two_cores_are_no_faster_than_two() -> None:
@@ -138,9 +143,12 @@ def test_four_devices_on_two_cores_are_no_faster_than_two() -> None:
 
 
 def test_steps_that_overlap_are_shorter_by_the_measured_factor() -> None:
-    """The measured step took 0.4 s, and its passes one by one 0.5 s."""
-    forecaster = Forecaster(profile_of(replace(TWO_THREADS, step_s=0.4), ONE_THREAD, TWO_REPLICAS))
-    assert forecaster.predict(Placement(accumulation=4)).step_s == pytest.approx(4 * 0.2 * 0.4 / 0.5)
+    """The measured step took 0.4 s, and its passes one by one 0.5 s; two parts of 0.3 s took 0.5 s."""
+    parts = replace(TWO_PARTS, step_s=0.5)
+    forecaster = Forecaster(profile_of(replace(TWO_THREADS, step_s=0.4), ONE_THREAD, parts, TWO_REPLICAS))
+    assert forecaster.predict(parts.placement).step_s == pytest.approx(0.5)
+    beyond_s = 0.5 / (0.4 / 0.5) / 2 - 0.3
+    assert forecaster.predict(Placement(accumulation=4)).step_s == pytest.approx(4 * (0.2 + beyond_s) * 0.4 / 0.5)
 
 
 def test_a_replica_of_a_pipeline_adds_what_replicas_add() -> None:
@@ -156,13 +164,30 @@ def simulated(placement: Placement) -> float:
     return 2 * 4 * 0.1 / 2
 
 
-def test_microbatches_between_the_measured_ones_need_memory_between_theirs() -> None:
-    forecaster = Forecaster(profile_of(*ALL))
-    found = [forecaster.predict(Placement(stages=2, microbatches=m)).process_bytes / MIB for m in (1, 2, 4)]
-    assert found[0] == 150 and found[2] == 160
-    model = [forecaster._memory_model(Placement(stages=2, microbatches=m))[1] / MIB for m in (1, 2, 4)]
-    offsets = [whole - part for whole, part in zip(found, model)]
-    assert offsets[1] == pytest.approx(offsets[0] + (offsets[2] - offsets[0]) * (1 / 2) / (3 / 4))
+def offset(placement: Placement) -> float:
+    """MiB of a predicted peak beyond activations, parameters and gradients: 100 MiB, and 70 MiB for 64 samples, of
+    which the first stage holds two microbatches at once."""
+    samples = 64 / (placement.replicas * placement.microbatches * placement.accumulation)
+    held = min(placement.microbatches, 2)
+    model = 100 + placement.replicas * 70 * samples / 64 * (held + 1) / 2 + (placement.replicas - 1) * 20
+    return Forecaster(profile_of(*ALL)).predict(placement).process_bytes / MIB - model
+
+
+def test_more_microbatches_keep_the_memory_of_the_most_that_are_measured() -> None:
+    assert offset(Placement(stages=2, microbatches=4)) == pytest.approx(160 - 100 - 70 / 4 * 3 / 2)
+    assert offset(Placement(stages=2, microbatches=8)) == pytest.approx(160 - 100 - 70 / 4 * 3 / 2)
+    assert offset(Placement(stages=2, microbatches=2)) == pytest.approx(155 - 100 - 70 / 2 * 3 / 2)
+
+
+def test_parts_of_pipelines_keep_memory_between_that_of_their_microbatches_and_all() -> None:
+    two, four, parts = (offset(Placement(1, 2, m, a)) for m, a in ((2, 1), (4, 1), (2, 2)))
+    assert parts == pytest.approx((two + four) / 2)
+    assert offset(Placement(1, 2, 4, 2)) == pytest.approx(four)
+
+
+def test_replicas_of_pipelines_keep_the_memory_of_one_or_of_replicas() -> None:
+    """Two replicas keep 5 MiB, and the pipeline 33.75 MiB."""
+    assert offset(Placement(2, 2, 4)) == pytest.approx(offset(Placement(1, 2, 4)))
 
 
 def test_traffic_counts_gradients_weights_and_activations() -> None:

@@ -8,20 +8,34 @@ from mxtrain.parallel.placement import Placement, enumerate_placements, powers_t
 
 
 def test_all_placements_of_two_devices() -> None:
-    found = list(enumerate_placements(2, [1], [], [], ["off"]))
+    found = list(enumerate_placements(2, [1], [], []))
     assert len(found) == len(set(found)) == 3 * (1 + 1 + 4)  # parts x (one device, two replicas, microbatches)
     assert {place.option for place in found} == {"single", "data", "model", "pipeline"}
 
 
 def test_hybrid_placements_need_four_devices() -> None:
-    options = [{place.option for place in enumerate_placements(n, [1], [], [], ["off"])} for n in (3, 4)]
+    options = [{place.option for place in enumerate_placements(n, [1], [], [])} for n in (3, 4)]
     assert ["hybrid" in each for each in options] == [False, True]
 
 
 def test_stores_and_compressions_are_for_several_workers() -> None:
-    found = list(enumerate_placements(1, [1, 2], ["dist_sync", "horovod"], ["none", "fp16"], ["off"]))
+    found = list(enumerate_placements(1, [1, 2], ["dist_sync", "horovod"], ["none", "fp16"]))
     assert len(found) == 3 + 4
     assert all(place.store == "local" for place in found if place.workers == 1)
+
+
+def test_each_precision_and_recomputation_has_all_placements() -> None:
+    variants = [Placement(), Placement(precision="bfloat16", recompute="auto")]
+    found = list(enumerate_placements(2, [1, 2], ["horovod"], ["none"], variants))
+    assert len(found) == len(set(found)) == 2 * (18 + 6)
+    assert {place.variant for place in found} == {("off", "off"), ("bfloat16", "auto")}
+
+
+def test_recomputation_and_named_devices_are_overrides() -> None:
+    place = Placement(replicas=2, recompute="4")
+    assert "parallel.recompute=4" in place.overrides() and "parallel.recompute=off" not in Placement().overrides()
+    assert "parallel.devices=gpu:2" in place.overrides("gpu") and "parallel.devices=cpu:2" in place.overrides("cpu")
+    assert not any("devices" in word for word in place.overrides())
 
 
 def test_powers_end_with_the_number_itself() -> None:

@@ -55,3 +55,18 @@ def test_freed_arrays_return_to_the_system(how: str, least: int, most: int) -> N
     """In a process of its own, since the threshold of malloc is that of the process."""
     freed = int(subprocess.run([sys.executable, "-c", FRAGMENTED, how], capture_output=True, text=True).stdout)
     assert least <= freed <= most
+
+
+def test_the_peak_is_that_of_this_process_alone() -> None:
+    """Freed memory counts, and memory of the parent, which `getrusage` counts, does not."""
+    ballast = bytearray(300 << 20)
+    code = (
+        "from mxtrain.runtime.memory import peak_memory\n"
+        "before = peak_memory()\n"
+        "one = bytearray(600 << 20)\n"
+        "del one\n"
+        "print(before, peak_memory())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before < 300 << 20 < 600 << 20 <= after, len(ballast)

@@ -24,12 +24,13 @@ MIB = 2**20
 @pytest.fixture
 def profile(tmp_path: Path, describe_run: Any) -> Path:
     """A profile of two cores, on which two replicas are faster and a network that cannot be cut."""
-    sizes = tuple((size, 0.001 * size, (100 + size) * MIB) for size in (8, 16, 32, 64))
+    sizes = tuple((size, 0.001 * size) for size in (8, 16, 32, 64))
     alone = Probe(Placement(), 2, "", 100.0 * MIB, 64, sizes, 0.07, 0.064, 166.0 * MIB, parameter_bytes=1e6)
+    parts = Probe(Placement(accumulation=2), 2, "", 0.0, 64, (), 0.07, 0.064, 140.0 * MIB)
     two = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.04, 0.033, 170.0 * MIB)
-    cut = [Probe(Placement(stages=2, microbatches=n), 1, "it cannot be cut") for n in (1, 4)]
+    cut = [Probe(Placement(stages=2, microbatches=n), 1, "it cannot be cut") for n in (1, 2, 4)]
     pairs = [Probe(Placement(workers=2, store=store), 1, step_s=0.09) for store in ("dist_sync", "horovod")]
-    probes = [alone, replace(alone, threads=1), two, *cut, *pairs]
+    probes = [alone, replace(alone, threads=1), parts, two, *cut, *pairs]
     made = PlacementProfile(hash_of(describe_run(*WORDS)), WORDS, 64, 20, "cpu", 2, 2e9, "a processor", probes)
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(made.to_json()))
@@ -90,9 +91,74 @@ def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
     assert any("microbatches must be equal" in one.reason for one in found.forecasts)
 
 
+def test_precisions_and_recomputation_are_compared_if_asked(profile: Path) -> None:
+    """Recomputation needs 40 MiB less and takes a third longer; this machine refuses the other precisions."""
+    content = json.loads(profile.read_text())
+    measured = [one for one in content["probes"] if one["placement"]["workers"] == 1 and "refused" not in one]
+    for one in json.loads(json.dumps(measured)):
+        one["placement"]["recompute"] = "auto"
+        one["step_s"], one["passes_s"] = 4 / 3 * one["step_s"], 4 / 3 * one["passes_s"]
+        one["step_peak_bytes"] -= 40 * MIB
+        for size in one["passes"]:
+            size["seconds"] *= 4 / 3
+        content["probes"].append(one)
+    for precision in ("bfloat16", "float16"):
+        place = {**measured[0]["placement"], "precision": precision}
+        content["probes"].append({"placement": place, "threads": 2, "refused": f"no {precision} here"})
+    profile.write_text(json.dumps(content))
+    found = mxtrain.plan(*WORDS, profile=profile, devices=1, over=["precision", "recompute"])
+    steps = {
+        one.placement.recompute: one for one in found.forecasts if one.placement.accumulation == 1 and not one.reason
+    }
+    assert steps["auto"].step_s == pytest.approx(4 / 3 * steps["off"].step_s)
+    assert steps["auto"].process_bytes == pytest.approx(steps["off"].process_bytes - 40 * MIB)
+    assert "parallel.recompute=auto" in found.overrides(steps["auto"])
+    reasons = {
+        one.placement.precision: one.reason
+        for one in found.forecasts
+        if one.reason and one.placement.recompute == "off"
+    }
+    assert reasons == {"bfloat16": "no bfloat16 here", "float16": "no float16 here"}
+    assert len(mxtrain.plan(*WORDS, profile=profile, devices=1).forecasts) == 3
+
+
+def test_recomputation_of_the_configuration_is_kept(profile: Path) -> None:
+    found = mxtrain.plan(*WORDS, "parallel.recompute=4", profile=profile, devices=1)
+    assert {one.placement.recompute for one in found.forecasts} == {"4"}
+    assert "with amp=off and parallel.recompute=4" in found.forecasts[0].reason
+
+
+def test_named_devices_are_in_the_overrides(profile: Path) -> None:
+    found = mxtrain.plan(*WORDS, "parallel.devices=cpu:1", profile=profile)
+    assert found.best is not None
+    assert found.overrides(found.best)[-4:] == [
+        "parallel=data",
+        "parallel.replicas=2",
+        "parallel.devices=cpu:2",
+        "amp=off",
+    ]
+
+
+def test_gpus_of_a_profile_are_in_the_overrides(profile: Path) -> None:
+    """Stands for a profile of a machine with GPUs; `auto` would take all of them."""
+    content = json.loads(profile.read_text())
+    content["kind"] = "gpu"
+    profile.write_text(json.dumps(content))
+    found = mxtrain.plan(*WORDS, profile=profile, devices=1)
+    assert found.best is not None and "parallel.devices=gpu:1" in found.overrides(found.best)
+
+
+def test_what_a_step_computes_is_part_of_the_hash(describe_run: Any) -> None:
+    words = ["parallel.batch_norm=global", "trainer.clip_global_norm=1", "trainer.sparse_grad=false", "trainer.seed=3"]
+    hashes = {hash_of(describe_run(*WORDS, *([word] if word else []))) for word in ["", *words]}
+    assert len(hashes) == 5
+    assert hash_of(describe_run(*WORDS, "parallel=data", "trainer.log_interval=7")) in hashes
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
+        ([*WORDS, "over=[precison]"], "over"),
         (["model=lenet", "dataset.batch_size=64", "profile={profile}"], "is of another configuration"),
         ([*WORDS, "profile=none.json"], "none.json: the profile cannot be read"),
         ([*WORDS, "devices=0"], "devices"),
@@ -105,7 +171,20 @@ def test_batches_that_cannot_be_divided_are_listed(profile: Path) -> None:
         ([*WORDS, "out=profile.json/new.json"], "out"),
         ([*WORDS, "trainer.folds=3"], "folds"),
     ],
-    ids=["other", "missing", "devices", "seconds", "workers", "bandwidth", "latency", "sweep", "group", "out", "folds"],
+    ids=[
+        "over",
+        "other",
+        "missing",
+        "devices",
+        "seconds",
+        "workers",
+        "bandwidth",
+        "latency",
+        "sweep",
+        "group",
+        "out",
+        "folds",
+    ],
 )
 def test_bad_input_is_refused_before_anything_is_measured(
     words: List[str],

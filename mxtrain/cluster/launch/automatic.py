@@ -5,7 +5,8 @@ A resumed run keeps the placement in its last checkpoint, because another one ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint.store import CHECKPOINTS, CheckpointStore
 from mxtrain.cluster.member import find_member
@@ -15,11 +16,11 @@ from mxtrain.composing.untrusted_overrides import require_trusted_overrides
 from mxtrain.config.options import option_classes
 from mxtrain.config.override_text import key_of, written
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.forecast import best_of
+from mxtrain.parallel.forecast import Forecast, best_of
 from mxtrain.terminal.program import program
 from mxtrain.terminal.progress import ProgressDisplay
 from mxtrain.training.resume import find_checkpoint
-from mxtrain.workflows.plan import PlanSettings, plan_placements
+from mxtrain.workflows.plan import PlanResult, PlanSettings, plan_placements
 
 if TYPE_CHECKING:
     from mxtrain.config.groups import Description
@@ -78,19 +79,38 @@ def _choose(description: Description, overrides: Sequence[str], config_dirs: Seq
     """Returns the overrides of the fastest placement that fits, and prints them."""
     devices = description.parallel.devices
     settings = PlanSettings() if devices == "auto" else PlanSettings(devices=int(devices.partition(":")[2]))
-    planned = plan_placements(description, overrides, config_dirs, settings, ProgressDisplay())
-    parts = description.trainer.grad_accumulation  # changes what batch norms compute, so it is not chosen
-    best = best_of([one for one in planned.forecasts if one.placement.accumulation == parts])
+    planned, best = _find_best(description, overrides, config_dirs, settings)
+    parallel = description.parallel
+    if best is None and parallel.recompute == "off" and parallel.batch_norm == "per_device":
+        print(f"{SETTING}: no placement fits, so placements with parallel.recompute=auto are measured", flush=True)
+        recomputed = replace(description, parallel=parallel.model_copy(update={"recompute": "auto"}))
+        try:
+            planned, best = _find_best(recomputed, overrides, config_dirs, settings)
+        except ConfigError as error:  # e.g. no division of the network into segments would save memory
+            raise ConfigError(f"{_none_fits(planned)}. {error}") from error
     if best is None:
-        reasons = sorted({one.reason for one in planned.forecasts if one.reason})
-        raise ConfigError(f"{SETTING}: no placement fits. {' '.join(reasons)}")
-    words = [word for word in best.placement.overrides(planned.profile.kind) if word.startswith("parallel")]
+        raise ConfigError(_none_fits(planned))
+    words = [word for word in best.placement.overrides(planned.kind) if word.startswith("parallel")]
     print(
         f"{SETTING}: {' '.join(words)} is predicted to be the fastest, {1000 * best.step_s:,.1f} ms a step; "
         f"`{program()} plan` compares all placements",
         flush=True,
     )
     return words
+
+
+def _none_fits(planned: PlanResult) -> str:
+    reasons = sorted({one.reason for one in planned.forecasts if one.reason})
+    return f"{SETTING}: no placement fits. {' '.join(reasons)}"
+
+
+def _find_best(
+    description: Description, overrides: Sequence[str], config_dirs: Sequence[str], settings: PlanSettings
+) -> Tuple[PlanResult, Optional[Forecast]]:
+    """Returns all placements, and the fastest that fits; None if there is none."""
+    planned = plan_placements(description, overrides, config_dirs, settings, ProgressDisplay())
+    parts = description.trainer.grad_accumulation  # changes what batch norms compute, so it is not chosen
+    return planned, best_of([one for one in planned.forecasts if one.placement.accumulation == parts])
 
 
 def words_of(recorded: JsonObject) -> List[str]:

@@ -91,6 +91,7 @@ def train_sweep(composer: Composer, overrides: Sequence[str]) -> sweep.SweepEnd:
         try:
             description = compose_and_check(composer, job_overrides)[1]
             description.trainer.require_one_run("-m")
+            description.parallel.require_chosen("-m")
             return description
         finally:
             # Each job sets its own runtime; this process only checks the jobs.

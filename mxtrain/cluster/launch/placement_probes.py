@@ -12,7 +12,8 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_rows
@@ -34,7 +35,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import encode_json
 from mxtrain.files.json_text import read_json
 from mxtrain.files.temporary import temporary_root
-from mxtrain.parallel.forecast import PROBED_MICROBATCHES
+from mxtrain.parallel.forecast import PROBED_MICROBATCHES, PROBED_PARTS
 from mxtrain.parallel.placement import Placement, powers_to
 from mxtrain.parallel.placement_profile import PlacementProfile, parse_profile, probe_of
 from mxtrain.runtime.cores import processor_name, usable_cores
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 CACHE = "plans"
-PROBED_STEPS = 60
+MOST_DEVICES = 8
+"""Largest number of devices that `devices=auto` compares."""
+PROBED_STEPS, PROBED_WARM_UP = 60, 10
 PROBED_RUN = (
     "logger=jsonl",
     "checkpoint=off",
@@ -56,6 +59,8 @@ PROBED_RUN = (
     "trainer.max_epochs=100",
     "trainer.max_time=null",
     "trainer.limit_val_batches=1",
+    "trainer.val_interval=100",
+    "trainer.val_interval_unit=epochs",
     "trainer.log_interval=5",
     "trainer.test=false",
 )
@@ -72,46 +77,47 @@ class Probing:
         config_dirs: the user's own folders of configuration.
         seconds: time of each measurement.
         progress: shows the placements.
+        kind: kind of the devices, "cpu" or "gpu"; empty: GPUs if there are some.
     """
 
-    def __init__(self, words: Sequence[str], config_dirs: Sequence[str], seconds: float, progress: WorkProgress):
+    def __init__(
+        self, words: Sequence[str], config_dirs: Sequence[str], seconds: float, progress: WorkProgress, kind: str = ""
+    ):
         self._words, self._config_dirs = list(words), list(config_dirs)
-        self._seconds, self._progress = seconds, progress
+        self._seconds, self._progress, self._kind = seconds, progress, kind
 
     def measure(
-        self, configuration: str, num_devices: int, precisions: Sequence[str], stores: Sequence[str] = ()
+        self,
+        configuration: str,
+        num_devices: Optional[int],
+        variants: Sequence[Placement],
+        stores: Sequence[str] = (),
     ) -> PlacementProfile:
-        """Measures one device with all threads and with fewer, and 2, 4, ... replicas and stages.
+        """Measures one device with all threads and with fewer, two parts of a batch, and 2, 4, ... replicas and stages.
 
         Args:
             configuration: hash of the configuration, see `hash_of`.
-            num_devices: largest number of devices of a placement.
-            precisions: options of `amp`.
+            num_devices: largest number of devices of a placement; None: the GPUs that a run would take, or one for each
+                usable core, at most `MOST_DEVICES`.
+            variants: placements of one device with each precision and recomputation.
             stores: options of `kvstore`, for each of which two workers are measured.
         """
         cores = usable_cores()
-        wanted: List[Probe] = []
-        for precision in precisions:
-            place = Placement(precision=precision)
-            counts = sorted({max(1, cores // number) for number in range(1, num_devices + 1)}, reverse=True)
-            wanted += [probe_of(place, threads, {}) for threads in counts]
-            for count in powers_to(num_devices)[1:]:
-                others = [replace(place, replicas=count)]
-                others += [replace(place, stages=count, microbatches=m) for m in (1, PROBED_MICROBATCHES)]
-                wanted += [probe_of(one, max(1, cores // count), {}) for one in others]
-        pairs = [Placement(workers=2, store=store, precision=precisions[0]) for store in stores]
         with self._progress:
-            self._progress.begin("measuring placements", len(wanted) + len(pairs))
-            probes, first = [], None
-            for one in wanted:
-                measured = self._measure_one(one.placement, one.threads, first)
-                first = first or measured
-                probes.append(probe_of(one.placement, one.threads, measured))
+            self._progress.begin("measuring one device", 1)
+            first = self._measure_one(variants[0], cores, None)
+            if num_devices is None:
+                num_devices = min(first.get("num_gpus") or cores, MOST_DEVICES)
+            pairs = [replace(variants[0], workers=2, store=store) for store in stores]
+            wanted = [one for variant in variants for one in _wanted(variant, num_devices, cores, first["kind"])]
+            self._progress.begin("measuring placements", len(wanted) - 1 + len(pairs))
+            probes = [probe_of(*wanted[0], first)]
+            for placement, threads in wanted[1:]:
+                probes.append(probe_of(placement, threads, self._measure_one(placement, threads, first)))
                 self._progress.advance(1)
             for pair in pairs:
                 probes.append(self._measure_workers(pair, max(1, cores // 2), first))
                 self._progress.advance(1)
-        assert first is not None
         return PlacementProfile(
             configuration,
             self._words,
@@ -136,8 +142,8 @@ class Probing:
             ConfigError: the first placement is refused.
             MxtrainError: the process failed.
         """
-        words = [*self._words, *placement.overrides(), f"runtime.threads={threads}"]
-        num_sizes = NUM_SIZES if placement.num_devices == 1 else 0
+        words = [*self._words, *placement.overrides(self._kind), f"runtime.threads={threads}"]
+        num_sizes = NUM_SIZES if placement.num_devices == placement.accumulation == 1 else 0
         request = {"words": words, "config_dirs": self._config_dirs, "num_sizes": num_sizes, "seconds": self._seconds}
         with (
             tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
@@ -159,9 +165,8 @@ class Probing:
             f"{reported.cause or 'without a cause'}"
         )
 
-    def _measure_workers(self, pair: Placement, threads: int, first: Optional[JsonObject]) -> Probe:
+    def _measure_workers(self, pair: Placement, threads: int, first: JsonObject) -> Probe:
         """Returns the time of a step of workers on this machine, which a run of `train` takes."""
-        assert first is not None
         words = [word for word in self._words if not word.lstrip("+~").startswith(REPLACED)]
         config_words = config_flags(self._config_dirs)
         with (
@@ -170,15 +175,27 @@ class Probing:
         ):
             run_dir = Path(folder) / "run"
             settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}", f"hydra.run.dir={run_dir}"]
-            command = [*module_command("mxtrain"), "train", *config_words, *words]
-            code = run_silently([*command, *pair.overrides(first["kind"]), *settings], reported.environment)
+            placed = pair.overrides("gpu" if first["kind"] == "gpu" else self._kind)
+            command = [*module_command("mxtrain"), "train", *config_words, *words, *placed, *settings]
+            code = run_silently(command, reported.environment)
             rows = list(read_rows(run_dir / ROWS_FILE)) if (run_dir / ROWS_FILE).is_file() else []
-        speeds = sorted(row["samples_per_s"] for row in rows if row.get("split") == "train")
+        speeds = [row["samples_per_s"] for row in rows if row.get("split") == "train" and row["step"] > PROBED_WARM_UP]
         if code not in (EXIT_FINISHED, EXIT_BUDGET) or not speeds:
             return probe_of(pair, threads, {"refused": reported.cause or f"two workers ended with exit code {code}"})
-        # The upper quartile, as that of the other times is the lower one.
-        step_s = first["batch_size"] / speeds[-(1 + len(speeds) // 4)]
+        step_s = mean(first["batch_size"] / speed for speed in speeds)
         return probe_of(pair, threads, {"step_s": step_s, "batch_size": first["batch_size"]})
+
+
+def _wanted(variant: Placement, num_devices: int, cores: int, kind: str) -> List[Tuple[Placement, int]]:
+    """Returns the placements of a precision and recomputation that are measured, each with the threads of a device."""
+    counts = {max(1, cores // number) for number in range(1, num_devices + 1)} if kind == "cpu" else {cores}
+    wanted = [(variant, threads) for threads in sorted(counts | {cores}, reverse=True)]
+    wanted.append((replace(variant, accumulation=PROBED_PARTS), cores))
+    for count in powers_to(num_devices)[1:]:
+        others = [replace(variant, replicas=count)]
+        others += [replace(variant, stages=count, microbatches=m) for m in PROBED_MICROBATCHES]
+        wanted += [(one, max(1, cores // count)) for one in others]
+    return wanted
 
 
 def hash_of(description: Description) -> str:
@@ -188,12 +205,15 @@ def hash_of(description: Description) -> str:
 
     left_out = ("parallel", "kvstore", "cluster", "amp", "trainer", "logger", "callback", "checkpoint")
     config: Dict[str, object] = {key: value for key, value in description.config.items() if key not in left_out}
-    config["trainer"] = {"seed": description.trainer.seed, "ema_decay": description.trainer.ema_decay}
+    trainer = description.trainer
+    kept = ("seed", "ema_decay", "clip_global_norm", "sparse_grad")
+    config["trainer"] = {name: getattr(trainer, name) for name in kept}
+    config["batch_norm"] = description.parallel.batch_norm
     text = json.dumps([__version__, config], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_kept(configuration: str, num_devices: int, options: Sequence[str]) -> Optional[PlacementProfile]:
+def read_kept(configuration: str, num_devices: Optional[int], options: Sequence[str]) -> Optional[PlacementProfile]:
     """Returns a profile of this machine from the user's cache; None if there is none."""
     content = read_cached(CACHE, _name(configuration, num_devices, options))
     try:
@@ -202,13 +222,13 @@ def read_kept(configuration: str, num_devices: int, options: Sequence[str]) -> O
         return None
 
 
-def keep(profile: PlacementProfile, num_devices: int, options: Sequence[str]) -> None:
+def keep(profile: PlacementProfile, num_devices: Optional[int], options: Sequence[str]) -> None:
     """Writes a profile into the user's cache."""
     name = _name(profile.configuration, num_devices, options)
     write_cached(CACHE, name, json.dumps(profile.to_json()).encode())
 
 
-def _name(configuration: str, num_devices: int, options: Sequence[str]) -> str:
+def _name(configuration: str, num_devices: Optional[int], options: Sequence[str]) -> str:
     machine = json.dumps([processor_name(), usable_cores(), configuration, num_devices, list(options)])
     return hashlib.sha256(machine.encode()).hexdigest()
 

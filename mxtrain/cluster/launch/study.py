@@ -360,6 +360,7 @@ def check_values(
         descriptions.append(compose_and_check(composer, overrides)[1])
         refuse_other_task(descriptions[0], descriptions[-1])
         descriptions[-1].trainer.require_one_run("tune")
+        descriptions[-1].parallel.require_chosen("tune")
         if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
             refuse_missing_data(descriptions[-1].dataset)
     except (ConfigError, DataError) as error:

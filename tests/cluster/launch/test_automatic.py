@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import List
+from typing import Any, List
 
 import pytest
 
@@ -83,6 +83,62 @@ def test_runs_without_a_placement_are_refused(
     assert main(["parallel=auto", *SMALL, *words, f"hydra.run.dir={tmp_path / 'run'}"]) == 2
     assert message in capfd.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_recomputation_is_taken_if_nothing_fits_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(description: Any, *_: object) -> PlanResult:
+        recomputes = description.parallel.recompute == "auto"
+        place = Placement(recompute="2" if recomputes else "off")
+        return PlanResult(PROFILE, [Forecast(place, 0.1, reason="" if recomputes else "it is too large")], [])
+
+    monkeypatch.setattr(automatic, "plan_placements", plan)
+    run = mxtrain.train("parallel=auto", *SMALL, "trainer.max_steps=1", dir=tmp_path / "run")
+    assert "no placement fits, so placements with parallel.recompute=auto are measured" in capsys.readouterr().out
+    assert "parallel.recompute=2" in _recorded(run)
+
+
+def test_networks_that_cannot_be_recomputed_are_refused_with_both_reasons(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def plan(description: Any, *_: object) -> PlanResult:
+        if description.parallel.recompute == "auto":
+            raise ConfigError("no division would save memory")
+        return PlanResult(PROFILE, [Forecast(Placement(), reason="it is too large")], [])
+
+    monkeypatch.setattr(automatic, "plan_placements", plan)
+    with pytest.raises(ConfigError, match=r"no placement fits\. it is too large\. no division would save memory"):
+        mxtrain.train("parallel=auto", *SMALL, dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize("word", ["parallel.batch_norm=global", "parallel.recompute=2"])
+def test_recomputation_is_not_measured_in_vain(
+    word: str, plans: List[Forecast], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused with synchronised batch norms, and a number of segments is chosen already."""
+    plans.append(Forecast(Placement(), reason="it is too large"))
+    with pytest.raises(ConfigError, match="no placement fits. it is too large"):
+        mxtrain.train("parallel=auto", *SMALL, word, dir=tmp_path / "run")
+    assert "are measured" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "parallel=single,auto", "trainer.seed=0"],
+        ["-m", "parallel=auto", "trainer.seed=0,1"],
+        ["tune", "study", "parallel=auto", "optimizer.lr=log(1e-3,1e-1)", "n_trials=2"],
+    ],
+    ids=["swept", "sweep", "tune"],
+)
+def test_several_runs_are_refused_before_one_starts(
+    words: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, *SMALL]) == 2
+    assert f"parallel=auto: {words[0]} trains several runs" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_commands_name_plan(capfd: pytest.CaptureFixture[str]) -> None:

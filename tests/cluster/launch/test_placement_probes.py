@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
@@ -12,11 +12,12 @@ from mxtrain.cluster.launch import placement_probes
 from mxtrain.cluster.launch.placement_probes import Probing, keep, read_kept
 from mxtrain.cluster.reported_cause import CAUSE_FILE
 from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile
 from mxtrain.terminal.progress import SILENT
 
 WORDS = ["model=mlp", "logger=csv", "trainer.max_epochs=3"]
-MEASURED = {"batch_size": 8, "steps_per_epoch": 5, "kind": "cpu", "step_s": 0.2, "passes_s": 0.1}
+MEASURED = {"batch_size": 8, "steps_per_epoch": 5, "kind": "cpu", "num_gpus": 0, "step_s": 0.2, "passes_s": 0.1}
 Child = Callable[[Sequence[str], Mapping[str, str]], int]
 
 
@@ -24,10 +25,16 @@ Child = Callable[[Sequence[str], Mapping[str, str]], int]
 def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlacementProfile]:
     """Child process -> profile of two cores."""
 
-    def call(child: Child, num_devices: int = 2, stores: Sequence[str] = ()) -> PlacementProfile:
+    def call(
+        child: Child,
+        num_devices: Optional[int] = 2,
+        stores: Sequence[str] = (),
+        variants: Sequence[Placement] = (Placement(),),
+        kind: str = "",
+    ) -> PlacementProfile:
         monkeypatch.setattr(placement_probes, "run_silently", child)
         monkeypatch.setattr(placement_probes, "usable_cores", lambda: 2)
-        return Probing(WORDS, [], 0.1, SILENT).measure("hash", num_devices, ["off"], stores)
+        return Probing(WORDS, [], 0.1, SILENT, kind).measure("hash", num_devices, variants, stores)
 
     return call
 
@@ -45,17 +52,22 @@ def _refuse(environment: Mapping[str, str], cause: str) -> int:
 
 def test_each_placement_gets_the_threads_of_a_run(measure: Callable[..., PlacementProfile]) -> None:
     asked: List[List[str]] = []
+    sizes: List[int] = []
 
     def child(command: Sequence[str], environment: Mapping[str, str]) -> int:
         asked.append(_answer(command, MEASURED)[len(WORDS) :])
+        sizes.append(json.loads(Path(command[-2]).read_text())["num_sizes"])
         return 0
 
     found = measure(child)
+    assert sizes == [7, 7, *[0] * 5], "numbers of samples are measured on one device, and not in parts"
     assert [" ".join(words) for words in asked] == [
         "parallel=single amp=off runtime.threads=2",
         "parallel=single amp=off runtime.threads=1",
+        "parallel=single trainer.grad_accumulation=2 amp=off runtime.threads=2",
         "parallel=data parallel.replicas=2 amp=off runtime.threads=1",
         "parallel=model parallel.stages=2 amp=off runtime.threads=1",
+        "parallel=pipeline parallel.stages=2 parallel.microbatches=2 amp=off runtime.threads=1",
         "parallel=pipeline parallel.stages=2 parallel.microbatches=4 amp=off runtime.threads=1",
     ]
     assert (found.batch_size, found.steps_per_epoch, found.kind, found.cores) == (8, 5, "cpu", 2)
@@ -71,7 +83,7 @@ def test_placements_that_are_refused_are_noted_but_one_device_must_train(
         Path(command[-1]).unlink()
         return _refuse(environment, "it cannot be cut")
 
-    assert [probe.refused for probe in measure(refuses_stages).probes] == ["", "", "", *["it cannot be cut"] * 2]
+    assert [probe.refused for probe in measure(refuses_stages).probes] == ["", "", "", "", *["it cannot be cut"] * 3]
     with pytest.raises(ConfigError, match="there is no data"):
         measure(lambda command, environment: _refuse(environment, "there is no data"))
 
@@ -81,8 +93,54 @@ def test_a_crash_names_the_placement(measure: Callable[..., PlacementProfile]) -
         measure(lambda command, environment: -9)
 
 
+@pytest.mark.parametrize("num_gpus, largest", [(0, 2), (4, 4), (16, 8)], ids=["cores", "gpus", "many"])
+def test_auto_compares_the_gpus_of_a_run(measure: Callable[..., PlacementProfile], num_gpus: int, largest: int) -> None:
+    """Stands for GPUs: the first process reports them."""
+    kind = "gpu" if num_gpus else "cpu"
+
+    def child(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        _answer(command, {**MEASURED, "kind": kind, "num_gpus": num_gpus})
+        return 0
+
+    found = measure(child, None)
+    assert found.num_devices == largest
+    alone = [probe for probe in found.probes if probe.placement == Placement()]
+    assert [probe.threads for probe in alone] == ([2] if num_gpus else [2, 1])
+
+
+def test_named_kinds_of_devices_are_measured(measure: Callable[..., PlacementProfile]) -> None:
+    asked: List[List[str]] = []
+
+    def child(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        asked.append(_answer(command, MEASURED))
+        return 0
+
+    measure(child, 2, kind="cpu")
+    assert [next(word for word in words if "devices" in word)[-1] for words in asked] == [
+        "1",
+        "1",
+        "1",
+        "2",
+        "2",
+        "2",
+        "2",
+    ]
+
+
+def test_each_precision_and_recomputation_is_measured(measure: Callable[..., PlacementProfile]) -> None:
+    variants = [Placement(), Placement(precision="bfloat16", recompute="auto")]
+
+    def child(command: Sequence[str], environment: Mapping[str, str]) -> int:
+        words = _answer(command, MEASURED)
+        return _refuse(environment, "no bfloat16") if "amp=bfloat16" in words else 0
+
+    probes = measure(child, 1, (), variants).probes
+    assert [probe.placement.variant for probe in probes] == [("off", "off")] * 2 + [("bfloat16", "auto")] * 2
+
+
 def test_two_workers_are_trained_for_the_time_of_a_step(measure: Callable[..., PlacementProfile]) -> None:
-    """The upper quartile of 40, 80, 80 and 160 samples/s; settings of length and outputs are those of the probe."""
+    """The mean time of steps with 40, 80, 80 and 160 samples/s, after the first 10 steps; settings of length and
+    outputs are those of the probe."""
     asked: List[Sequence[str]] = []
 
     def child(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -94,14 +152,20 @@ def test_two_workers_are_trained_for_the_time_of_a_step(measure: Callable[..., P
             return _refuse(environment, "there is no Horovod")
         run_dir = Path(command[-1].partition("=")[2])
         run_dir.mkdir()
-        rows = [{"split": "train", "samples_per_s": speed} for speed in (80, 160, 40, 80)]
+        rows = [
+            {"split": "train", "step": 5 * number + 5, "samples_per_s": speed}
+            for number, speed in enumerate((1, 2, 80, 160, 40, 80))
+        ]
         (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return 75
 
     found = measure(child, 1, ["dist_sync", "horovod"])
     one, other = found.probes[-2:]
-    assert one.step_s == 8 / 80 and other.refused == "there is no Horovod"
-    assert found.find_exchange("dist_sync", "off") == one and found.find_exchange("horovod", "off") is None
+    assert (
+        one.step_s == pytest.approx(8 * (1 / 80 + 1 / 160 + 1 / 40 + 1 / 80) / 4)
+        and other.refused == "there is no Horovod"
+    )
+    assert found.find_exchange(one.placement) == one and found.find_exchange(other.placement) is None
     assert "kvstore=dist_sync" in asked[0] and "cluster.workers=2" in asked[0]
     assert "logger=csv" not in asked[0] and "trainer.max_epochs=3" not in asked[0]
 
