@@ -186,6 +186,42 @@ def test_a_used_block_outlives_unused_ones(tmp_path: Path) -> None:
     assert cache.has(name, "0", 1000) and not cache.has(name, "1", 1000)
 
 
+def open_parts(folder: Path) -> int:
+    """Returns the number of files below a folder that this process has open."""
+    names = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sum(name.startswith(f"{folder}/") for name in names)
+
+
+def test_parts_stay_open_up_to_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_cache, "_MAX_OPEN", 3)
+    cache, name = ContentCache(tmp_path, 10_000), "ab" + "0" * 62
+    for number in range(5):
+        cache.write(name, str(number), bytes([number] * 10))
+    for number in [0, 1, 2, 3, 4, 0, 4]:
+        assert cache.read(name, str(number), 10, 2, 5) == bytes([number] * 3)
+        assert open_parts(tmp_path) == min(len(cache._open), 3)
+    os.unlink(cache.path(name, "4"))
+    assert cache.read(name, "4", 10, 2, 5) == bytes([4] * 3)
+    assert cache.read(name, "1", 11, 2, 5) is None
+    os.truncate(cache.path(name, "0"), 4)
+    assert cache.read(name, "0", 10, 2, 5) is None
+    cache.write(name, "0", bytes([9] * 10))
+    assert cache.read(name, "0", 10, 2, 5) == bytes([9] * 3)
+    del cache
+    assert open_parts(tmp_path) == 0
+
+
+def test_a_part_that_stays_open_counts_as_used(cache: ContentCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.write("ab" + "0" * 62, "0", bytes(10))
+    path = cache.path("ab" + "0" * 62, "0")
+    for touch_s, is_touched in ((1000.0, False), (-1.0, True)):
+        cache.read("ab" + "0" * 62, "0", 10, 0, 5)
+        os.utime(path, (0, 0))
+        monkeypatch.setattr(content_cache, "_TOUCH_S", touch_s)
+        assert cache.read("ab" + "0" * 62, "0", 10, 0, 5) == bytes(5)
+        assert (os.stat(path).st_mtime > 0) == is_touched
+
+
 def test_a_used_copy_outlives_unused_ones(stored, cache: ContentCache) -> None:
     _, one = stored
     copy = ObjectReader(one, cache).local_copy()

@@ -4,7 +4,8 @@
 
 The name is a hash of endpoint, bucket, key, ETag and size, so content never becomes stale: a changed object has other
 files. Files are renamed into place when they are complete, so all processes of a host share them without a lock. The
-least recently used ones are removed when there are more bytes than allowed; a file that is open can be read to its end.
+least recently used ones are removed when there are more bytes than allowed; a file that is open can be read to its end,
+and each process keeps some open.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import errno
 import fcntl
 import itertools
 import logging
+import math
 import os
 import shutil
 import threading
 import time
+import weakref
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Tuple, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import ANOTHER_DISK, own_folder
@@ -41,6 +44,8 @@ _TOUCH_S = 60.0
 """Shortest time in seconds between two updates of a file's time of use."""
 _ABANDONED_S = 3600.0
 """Age from which unfinished files belong to killed processes."""
+_MAX_OPEN = 128
+"""Largest number of parts that a process keeps open: opening a part for each record costs more than reading it."""
 _UNFINISHED = ".new-"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -61,6 +66,31 @@ def allowed_bytes() -> Optional[int]:
     return size
 
 
+class _OpenPart:
+    """A part that is open for reading. It is closed when the last thread that reads it has dropped it.
+
+    Args:
+        path: path of the file.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+        self._touched_s = -math.inf
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Returns a range, and notes that the part is used, unless that was noted a moment ago."""
+        now_s = time.monotonic()
+        if now_s - self._touched_s > _TOUCH_S:
+            self._touched_s = now_s
+            _touch(self._descriptor, os.fstat(self._descriptor))
+        return os.pread(self._descriptor, end - begin, begin)
+
+
 class ContentCache:
     """Files in a folder, up to a number of bytes.
 
@@ -77,6 +107,7 @@ class ContentCache:
         """Allowed bytes when the size was last measured; 0 = never."""
         self._lock = threading.Lock()
         self._numbers = itertools.count()
+        self._open: Dict[str, _OpenPart] = {}
         self.is_writable = True
         """False after a part could not be stored."""
 
@@ -93,19 +124,34 @@ class ContentCache:
             size: bytes of the whole part; a file of another size is damaged, and ignored.
             begin, end: range within the part.
         """
+        path = self.path(name, part)
+        opened = self._open.get(path)
         try:
-            descriptor = os.open(self.path(name, part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                status = os.fstat(descriptor)
-                if status.st_size != size:
-                    return None
-                _touch(descriptor, status)
-                content = os.pread(descriptor, end - begin, begin)
-            finally:
-                os.close(descriptor)
+            if opened is None:
+                opened = self._open_part(path, size)
+            content = b"" if opened is None else opened.read(begin, end)
         except OSError:  # it is not there, or the disk fails
+            content = b""
+        if len(content) == end - begin:
+            return content
+        self._open.pop(path, None)
+        return None
+
+    def _open_part(self, path: str, size: int) -> Optional[_OpenPart]:
+        """Opens a part, and keeps it open; None if it has another size.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        opened = _OpenPart(path)
+        if opened.size != size:
             return None
-        return content if len(content) == end - begin else None
+        with self._lock:
+            self._open[path] = opened
+            if len(self._open) > _MAX_OPEN:
+                # The one that was opened first: the order of records is random, so another choice is no better.
+                del self._open[next(iter(self._open))]
+        return opened
 
     def has(self, name: str, part: str, size: int) -> bool:
         """Returns True if a part is there and complete. It counts as used."""

@@ -68,6 +68,7 @@ class RecordFile:
         # lexists: a broken link to an index is an error, and no reason to scan the file.
         self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
         self._sorted_N = np.sort(self.offset_N)
+        self._end_N = np.append(self._sorted_N, self._size)[1:]  # of the record that begins at `_sorted_N`
         if not len(self.offset_N):
             raise DataError(f"'{path}' holds no records. {self.advice}")
 
@@ -91,8 +92,7 @@ class RecordFile:
     def prefetch(self, index_N: np.ndarray) -> None:
         """Receives the records that will be read soon; see `SupportsPrefetch`."""
         begin_N = self.offset_N[index_N]
-        following_N = np.searchsorted(self._sorted_N, begin_N, side="right")
-        end_N = np.append(self._sorted_N, self._size)[following_N]
+        end_N = self._end_N[np.searchsorted(self._sorted_N, begin_N)]
         self._file.prefetch(zip(begin_N.tolist(), (end_N - begin_N).tolist()))
 
     def read_numbers(self, index: int) -> np.ndarray:
