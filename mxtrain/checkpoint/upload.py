@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -33,7 +32,6 @@ from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.object_store.address import Address, parse_address, require_local_name
 from mxtrain.files.object_store.store import list_objects, store_of
-from mxtrain.files.temporary import temporary_root
 
 log = logging.getLogger("mxtrain")
 
@@ -178,10 +176,7 @@ class CheckpointUpload:
         else:
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             claim = {"session": self._session, "host": socket.gethostname(), "since": now}
-            with tempfile.NamedTemporaryFile(prefix="mxtrain-", dir=temporary_root()) as file:
-                file.write(encode_json(claim))
-                file.flush()
-                store_of(self.address.scheme).write_file(self.address.below(OWNER), Path(file.name))
+            store_of(self.address.scheme).write(self.address.below(OWNER), encode_json(claim))
             self._owns = True
         return True
 

@@ -221,6 +221,14 @@ class ObjectStore:
         """Returns the whole content of a small object; arguments and errors as `copy_to`."""
         return wait_for(self.read(address, etag, 0, size, lambda content: None)) if size else b""
 
+    def write(self, address: Address, content: bytes) -> None:
+        """Writes a small object.
+
+        Raises:
+            StoreError: the store refuses, or does not answer before the deadline.
+        """
+        self._call(address, "write", "put_object", Body=content, Bucket=address.bucket, Key=address.key)
+
     def write_file(self, address: Address, path: Path) -> None:
         """Writes an object from a file, in parts if it is large; it appears when it is complete.
 
@@ -231,7 +239,7 @@ class ObjectStore:
         place = {"Bucket": address.bucket, "Key": address.key}
         with open_regular(path, at_most=1 << 62) as (file, size):
             if size <= _PART_BYTES:
-                self._call(address, "write", "put_object", Body=file.read(), **place)
+                self.write(address, file.read())
                 return
             upload = {**place, "UploadId": self._call(address, "write", "create_multipart_upload", **place)["UploadId"]}
             try:
