@@ -73,7 +73,7 @@ class KVStore(Spec):
         return False
 
     @property
-    def elastic(self) -> bool:
+    def is_elastic(self) -> bool:
         """Returns True if the other workers go on without a lost one; otherwise all restart from a checkpoint."""
         return self.ring
 
@@ -239,7 +239,7 @@ class Summing(Joined):
         return ("", "") if self.sync_every is None else (f"kvstore.sync_every={self.sync_every}", WITHOUT_LOCAL_SGD)
 
     @property
-    def elastic(self) -> bool:
+    def is_elastic(self) -> bool:
         return self.ring and not self.independent_steps and not self.shard_optimizer
 
     @property
@@ -387,11 +387,14 @@ class Horovod(Summing):
     """Size of the messages of gradients, in MiB; null: 4, and with `sync_every` 16. Messages are summed one after the
     other, so larger ones are faster on links with a long delay; smaller ones leave earlier, while backward still
     runs."""
+    elastic: bool = True
+    """After the loss of a worker the others continue without it, until another joins. false: all workers restart from
+    the last checkpoint, so the weights have the same bits as those of an unbroken run."""
 
     @property
-    def elastic(self) -> bool:
+    def is_elastic(self) -> bool:
         # Horovod ends the processes of the other members if one of a process set is lost.
-        return super().elastic and not self.hierarchical
+        return self.elastic and super().is_elastic and not self.hierarchical
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
@@ -406,7 +409,7 @@ class Horovod(Summing):
 
         # With local SGD all messages are ready at the same time, so there is no gain from small ones.
         bucket_mib = self.bucket_mib or (4 if self.sync_every is None else 16)
-        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20), self.elastic)
+        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20), self.is_elastic)
 
 
 def has_horovod() -> bool:

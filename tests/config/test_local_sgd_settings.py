@@ -58,9 +58,10 @@ def test_commands_without_local_steps_refuse_them(describe_run: Any, refuse: Any
         refuse(describe_run(*EVERY_5, TWO))
 
 
-def test_a_ring_with_local_steps_or_a_hierarchy_is_not_elastic() -> None:
-    assert Horovod().elastic and not Horovod(sync_every=5).elastic and not DistSync().elastic
-    assert not Horovod(hierarchical=True).elastic
+def test_a_ring_is_elastic_unless_its_weights_must_stay_those_of_an_unbroken_run() -> None:
+    assert Horovod().is_elastic and not Horovod(sync_every=5).is_elastic and not DistSync().is_elastic
+    assert not Horovod(elastic=False).is_elastic
+    assert not Horovod(hierarchical=True).is_elastic
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def ring_of(description: Description, launcher: Launcher) -> Iterator[Optional[R
     if not description.kvstore.ring:
         yield None
         return
-    with closing(Ring(launcher.address, description.cluster.interface, description.kvstore.elastic)) as ring:
+    with closing(Ring(launcher.address, description.cluster.interface, description.kvstore.is_elastic)) as ring:
         os.environ[RING] = ring.address
         try:
             yield ring
