@@ -1,9 +1,9 @@
-"""Messages between a supervisor and its relays on other hosts: lines of text, in between whatever else ssh, mpirun or
-srun print.
+"""Messages between a supervisor and its relays on other hosts: lines of text, in between whatever else ssh or srun
+print.
 
-A message is JSON behind a mark and a checksum: mpirun and srun mix the lines of many processes, and what they damage
-must not be taken for something else. A line is at most LONGEST bytes where it goes to the supervisor: that much srun
-and mpirun keep in one piece.
+A message is JSON behind a mark and a checksum: srun mixes the lines of many processes, and what it damages must not be
+taken for something else. A line is at most LONGEST bytes where it goes to the supervisor: that much srun keeps in one
+piece.
 """
 
 from __future__ import annotations

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Dict, List, Mapping, Optional, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, decode_piece, encode, split
 from mxtrain.cluster.process import LaunchSpec, Process, kill_group, order_of, start_child
-from mxtrain.cluster.stopping import EXIT_CODES, WARNINGS
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
 
@@ -24,74 +22,19 @@ MIN_SILENCE_S = 2.0
 SHUTDOWN_TIMEOUT_S = 3.0
 """Seconds in which the command must exit after its processes were told to end."""
 KEPT_LINES = 2
-"""Number of first and of last output lines of ssh, mpirun or srun in a message."""
-
-
-SIGNALS = frozenset({*EXIT_CODES, *WARNINGS})
-"""Numbers of signals for workers; as bytes they differ from a heartbeat."""
-_BEAT = b"."
-
-
-class HeartbeatServer:
-    """Sends heartbeats, a byte every half second, to relays without a stdin, and the numbers of signals for their
-    workers, because mpirun forwards only some signals.
-
-    It never reads from a connection, so it needs no authentication.
-
-    Args:
-        address: the address to listen on.
-        limit: maximum number of connections.
-    """
-
-    def __init__(self, address: str, limit: int):
-        self._limit = limit
-        self._listeners: List[socket.socket] = []
-        self._socket = socket.create_server((address, 0), backlog=limit)
-        self._socket.setblocking(False)
-        self.address, self.port = self._socket.getsockname()[:2]
-
-    def beat(self, message: bytes = _BEAT) -> None:
-        """Accepts new connections and sends one byte to each relay.
-
-        Args:
-            message: the byte; by default a heartbeat.
-        """
-        with suppress(BlockingIOError):
-            while True:
-                listener = self._socket.accept()[0]
-                listener.setblocking(False)
-                # Connections are not authenticated, so their number is limited.
-                if len(self._listeners) < self._limit:
-                    self._listeners.append(listener)
-                else:
-                    listener.close()
-        for listener in list(self._listeners):
-            try:
-                listener.send(message)
-            except BlockingIOError:
-                pass  # the relay does not read; its socket buffer is full
-            except OSError:
-                listener.close()
-                self._listeners.remove(listener)
-
-    def close(self) -> None:
-        """Closes all connections; relays then end their processes."""
-        for connection in [*self._listeners, self._socket]:
-            connection.close()
-        self._listeners.clear()
+"""Number of first and of last output lines of ssh or srun in a message."""
 
 
 class Channel:
-    """A command (ssh, mpirun, srun, a driver of Ray) that runs relays, and the connection to their processes.
+    """A command (ssh, srun, a driver of Ray) that runs relays, and the connection to their processes.
 
     Args:
         command: the command with its arguments.
         environment: environment of the command.
-        specs: message with the launch specs, sent on stdin; None: the relays have it in their environment.
+        specs: message with the launch specs, sent on stdin.
         start_timeout_s: seconds within which each relay must send its first message; None: no limit, for jobs that wait
             in a queue.
         name: name for messages.
-        heartbeats: server of heartbeats for relays without a stdin; None: heartbeats are sent on stdin.
     """
 
     shutdown_timeout_s = SHUTDOWN_TIMEOUT_S
@@ -100,37 +43,33 @@ class Channel:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        specs: Optional[Message],
+        specs: Message,
         start_timeout_s: Optional[float],
         name: str,
-        heartbeats: Optional[HeartbeatServer] = None,
     ):
-        self.name, self._heartbeats = name, heartbeats
+        self.name = name
         self.processes: Dict[int, RelayedProcess] = {}
         self.last_lines: List[str] = []
         """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None if there is only one) -> time of its last message."""
         self.hosts: Dict[Optional[int], str] = {}
-        self._by_stdin = specs is not None
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
         self._beat_at = self._started_at
-        self._out, self._rest = b"" if specs is None else encode(specs), b""
-        self._signalled: Dict[int, Set[int]] = {}
+        self._out, self._rest = encode(specs), b""
         self._at_end = False
         self._killed_at: Optional[float] = None
         self._popen = start_child(
             command,
             env=environment,
-            stdin=subprocess.PIPE if self._by_stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        assert self._popen.stdout is not None
-        self._reader = self._popen.stdout.fileno()
-        os.set_blocking(self._reader, False)
-        if self._popen.stdin is not None:
-            os.set_blocking(self._popen.stdin.fileno(), False)
+        assert self._popen.stdin is not None and self._popen.stdout is not None
+        self._writer, self._reader = self._popen.stdin, self._popen.stdout.fileno()
+        for end in (self._writer.fileno(), self._reader):
+            os.set_blocking(end, False)
 
     @property
     def end(self) -> Optional[str]:
@@ -149,10 +88,7 @@ class Channel:
         # No beat while bytes are unsent: a command that does not read would let them pile up.
         if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
             self._beat_at = now
-            if self._heartbeats is not None:
-                self._heartbeats.beat()
-            else:
-                self._out = encode({"beat": 1})
+            self._out = encode({"beat": 1})
         self._send()
 
     def send(self, message: Message) -> None:
@@ -161,16 +97,8 @@ class Channel:
         self._send()
 
     def signal(self, index: int, number: int) -> None:
-        """Sends a signal to the process with this index; without stdin, to all workers."""
-        if self._by_stdin:
-            self.send({"of": index, "signal": number})
-        elif self._heartbeats is not None:
-            # Reaches all workers, so it is sent for the first of them only.
-            signalled = self._signalled.setdefault(number, set())
-            if not signalled or index in signalled:
-                signalled.clear()
-                self._heartbeats.beat(bytes([number]))
-            signalled.add(index)
+        """Sends a signal to the process with this index."""
+        self.send({"of": index, "signal": number})
 
     def missing(self) -> Optional[str]:
         """Returns why a relay without any message counts as lost; None if it may still start."""
@@ -185,13 +113,8 @@ class Channel:
             return
         self._killed_at = time.monotonic()
         self._out = b""
-        if self._heartbeats is not None:
-            self._heartbeats.close()
-        if self._popen.stdin is not None:
-            with suppress(OSError):
-                self._popen.stdin.close()  # relays kill their processes at the end of stdin
-        elif self._popen.poll() is None:
-            self._popen.terminate()  # mpirun then ends its processes
+        with suppress(OSError):
+            self._writer.close()  # relays kill their processes at the end of stdin
 
     def close(self) -> None:
         """Ends the relays and waits until the command has ended, for at most `shutdown_timeout_s`."""
@@ -201,7 +124,7 @@ class Channel:
         while self._popen.poll() is None and time.monotonic() < deadline:
             self._receive()  # a command that waits for a full pipe cannot end
             time.sleep(0.02)
-        # The command may have children, such as daemons of mpirun, so its whole group is killed.
+        # The command may have children, so its whole group is killed.
         kill_group(self._popen.pid)
         self._popen.wait()
         assert self._popen.stdout is not None
@@ -224,7 +147,7 @@ class Channel:
         return False
 
     def _remember(self, line: str) -> None:
-        if any(letter.isalnum() for letter in line):  # mpirun frames its messages with lines of dashes
+        if any(letter.isalnum() for letter in line):
             self.last_lines.append(line)
         if len(self.last_lines) > 2 * KEPT_LINES:
             del self.last_lines[KEPT_LINES]
@@ -244,10 +167,10 @@ class Channel:
             self.heartbeat_at[message["rank"]] = time.monotonic()
 
     def _send(self) -> None:
-        if not self._out or self._popen.stdin is None or self._popen.stdin.closed:
+        if not self._out or self._writer.closed:
             return
         with suppress(BlockingIOError, BrokenPipeError):
-            self._out = self._out[os.write(self._popen.stdin.fileno(), self._out) :]
+            self._out = self._out[os.write(self._writer.fileno(), self._out) :]
 
 
 class Printer:

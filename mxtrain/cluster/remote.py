@@ -1,9 +1,8 @@
 """The supervisor's relay on another host. It starts processes there, forwards their output and heartbeats, and kills
 them if the supervisor or the connection to it is lost.
 
-    python -m mxtrain.cluster.remote                    reads specs, heartbeats and signals from stdin (ssh, srun)
-    python -m mxtrain.cluster.remote --from VARIABLE    reads specs from the environment (mpirun has stdin for one rank)
-    python -m mxtrain.cluster.remote --check            describes this host and ends
+    python -m mxtrain.cluster.remote            reads specs, heartbeats and signals from stdin
+    python -m mxtrain.cluster.remote --check    describes this host and ends
 
 Launch specs are not passed on the command line, since other users of the host can read it. If several relays get the
 same specs, each starts the processes of its rank. In messages, "of" is the index of a process in the launch specs. Does
@@ -29,7 +28,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
@@ -37,9 +36,8 @@ from mxtrain.cluster.hosts import interface_address
 from mxtrain.cluster.launched import OWN_GPUS, local_rank_variables, own_address, rank_of
 from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
-from mxtrain.cluster.relayed import SIGNALS
 from mxtrain.cluster.stopping import WARNINGS
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError, run_dir_setting
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, run_dir_setting
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
@@ -51,7 +49,7 @@ MAX_ERROR_CHARS = 600
 """Number of characters of an error in a message."""
 _F_SETPIPE_SZ = 1031
 _FORWARDED = (signal.SIGTERM, *WARNINGS)
-"""Signals from mpirun, srun or Slurm that are sent to the workers."""
+"""Signals from srun or Slurm that are sent to the workers."""
 
 
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
@@ -111,12 +109,11 @@ class Relay:
     the supervisor is gone.
 
     Args:
-        specs: the message with the launch specs; None: it comes on stdin.
         rank: rank of this relay if several get the same message; None: all specs are for this relay.
     """
 
-    def __init__(self, specs: Optional[Message], rank: Optional[int]):
-        self._rank, self._specs = rank, specs
+    def __init__(self, rank: Optional[int]):
+        self._rank, self._has_started = rank, False
         self._out = _quiet_output()
         self._unsent: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
@@ -137,12 +134,9 @@ class Relay:
         self._watch(self._signals, self._take_signals)
         try:
             self._send({"hello": socket.gethostname(), "rank": self._rank})
-            if self._specs is not None:
-                self._start(self._specs)
-            else:
-                os.set_blocking(0, False)
-                self._watch(0, self._take_messages)
-            while self._specs is None or self._children or self._unsent:
+            os.set_blocking(0, False)
+            self._watch(0, self._take_messages)
+            while not self._has_started or self._children or self._unsent:
                 for key, _ in self._selector.select(timeout=0.1):
                     key.data()
                 self._reap()
@@ -205,31 +199,6 @@ class Relay:
                 elif "begin" in message and message["of"] in self._children:
                     self._children[message["of"]].begin(message["begin"])
 
-    def _listen(self, heartbeats: Tuple[str, int]) -> None:
-        """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives, and the
-        numbers of signals for the workers."""
-        try:
-            connection = socket.create_connection((heartbeats[0], heartbeats[1]), timeout=self._silence_s)
-        except OSError:
-            raise _ConnectionClosed from None
-        connection.setblocking(False)
-        self._heartbeats = connection
-
-        def receive() -> None:
-            try:
-                read = connection.recv(1 << 12)
-                if not read:
-                    raise _ConnectionClosed
-                for number in filter(SIGNALS.__contains__, read):
-                    self._signal(number)
-            except BlockingIOError:
-                return
-            except OSError:
-                raise _ConnectionClosed from None
-            self._message_at = time.monotonic()
-
-        self._watch(connection.fileno(), receive)
-
     def _take_signals(self) -> None:
         for number in os.read(self._signals, 64):
             if number == signal.SIGHUP:
@@ -247,10 +216,8 @@ class Relay:
     # Processes.
 
     def _start(self, message: Message) -> None:
-        self._specs = message
+        self._has_started = True
         self._silence_s, self._message_at = message["silence_s"], time.monotonic()
-        if "heartbeats" in message:
-            self._listen(message["heartbeats"])
         for index, spec in enumerate(message["launch_specs"]):
             if spec is None or self._rank not in (None, index):
                 continue
@@ -277,7 +244,7 @@ class Relay:
         environment = {**os.environ, **message["environment"], **spec["environment"]}
         if "DMLC_LOCAL" not in environment:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
-        if self._rank is not None:  # only mpirun and srun know which workers share this host and its GPUs
+        if self._rank is not None:  # only srun knows which workers share this host and its GPUs
             environment.update(local_rank_variables(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
             # srun assigns GPUs to each task; with the supervisor's values all workers would take the same GPUs.
             environment.update({name: os.environ[name] for name in GPU_VARIABLES if name in os.environ})
@@ -378,9 +345,9 @@ def _read(fd: int) -> Optional[bytes]:
 def _quiet_output() -> int:
     """Returns a descriptor for messages to the supervisor, to which nothing else in this process writes.
 
-    mpirun reads up to 4096 bytes at a time and interleaves the reads of all ranks. A pipe with a capacity of 4096
-    bytes, into which each line is written atomically, makes every read consist of whole lines. If stdout is a terminal,
-    which may split lines, messages go to stderr.
+    A program that starts several relays may interleave their output: mpirun (measured) reads up to 4096 bytes of each
+    at a time. A pipe with a capacity of 4096 bytes, into which each line is written atomically, makes every read
+    consist of whole lines. If stdout is a terminal, which may split lines, messages go to stderr.
     """
     number = 2 if os.isatty(1) else 1
     descriptor = os.dup(number)
@@ -411,7 +378,6 @@ def describe_host(interface: Optional[str]) -> Message:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser("python -m mxtrain.cluster.remote")
-    parser.add_argument("--from", dest="variable")
     parser.add_argument("--ranked", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--interface")
@@ -420,12 +386,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stdout.buffer.write(encode({"check": describe_host(options.interface)}))
         return EXIT_FINISHED
     parent = os.getppid()
-    # Removed from the environment, which the processes of this relay inherit.
-    specs = None if options.variable is None else decode(os.environ.pop(options.variable, "").encode())
-    if options.variable is not None and specs is None:
-        print(f"{options.variable} holds no specs", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    relay = Relay(specs, rank_of(os.environ) if options.ranked else None)
+    relay = Relay(rank_of(os.environ) if options.ranked else None)
     # Not SIGKILL, because the relay must kill its own processes first.
     signal_parents_death(signal.SIGHUP)
     if os.getppid() != parent:  # the parent died before the signal was requested, so it will not come

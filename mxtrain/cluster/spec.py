@@ -22,12 +22,12 @@ class Cluster(Spec):
     """Processes that train, each on its share of every batch."""
     servers: Union[Literal["auto"], Positive] = "auto"
     """Processes that sum the gradients of all workers, for stores that need them; auto: 1."""
-    launcher: Literal["local", "nodes", "ssh", "mpi", "slurm", "ray"] = "local"
+    launcher: Literal["local", "nodes", "ssh", "slurm", "ray"] = "local"
     """Launcher of the processes; local: all on this machine; nodes: those of this node, whose number an engine has
-    set (files of `mxtrain launch`); ssh: on the hosts of `hostfile`; mpi: one mpirun (Open MPI); slurm: one srun; ray:
-    actors of a Ray cluster."""
+    set (files of `mxtrain launch`); ssh: on the hosts of `hostfile`; slurm: one srun; ray: actors of a Ray
+    cluster."""
     hostfile: Optional[PathText] = None
-    """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
+    """For ssh: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
     interface: Optional[str] = None
     """The network interface, of this name on every host, to which processes on several hosts bind; None: the one by
     which the hosts reach each other."""
@@ -36,7 +36,7 @@ class Cluster(Spec):
     directory: str = "auto"
     """Working directory on the other hosts; auto: the same path as here."""
     launcher_options: List[str] = []
-    """Further arguments of ssh, mpirun or srun, e.g. [-F,my_ssh_config]; for ray: NAME=VALUE with the names address,
+    """Further arguments of ssh or srun, e.g. [-F,my_ssh_config]; for ray: NAME=VALUE with the names address,
     cpus, gpus, server_cpus, strategy and wait, e.g. [address=auto,cpus=4]."""
     environment: List[VariableName] = []
     """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
@@ -100,10 +100,10 @@ class Cluster(Spec):
                 "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "
                 "machine among them."
             )
-        if self.hostfile is not None and self.launcher not in ("ssh", "mpi"):
+        if self.hostfile is not None and self.launcher != "ssh":
             return (
-                f"cluster.hostfile={self.hostfile} with cluster.launcher={self.launcher}: only ssh and mpi start "
-                "processes on the hosts of a file. Type cluster.launcher=ssh or cluster.launcher=mpi."
+                f"cluster.hostfile={self.hostfile} with cluster.launcher={self.launcher}: only ssh starts "
+                "processes on the hosts of a file. Type cluster.launcher=ssh."
             )
         if self.launcher_options and self.launcher == "nodes":
             return (
@@ -124,7 +124,7 @@ class Cluster(Spec):
             if getattr(self, name) and self.launcher == "local":
                 return (
                     f"cluster.{name}={getattr(self, name)} with cluster.launcher=local: processes on one machine talk "
-                    "through sockets in its file system. Type cluster.launcher=ssh, mpi, slurm, ray or nodes for "
+                    "through sockets in its file system. Type cluster.launcher=ssh, slurm, ray or nodes for "
                     "several."
                 )
         return ""

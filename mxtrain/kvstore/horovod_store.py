@@ -288,7 +288,7 @@ class RingMembership(Membership):
         if self._ring is None and world != started:
             raise ConfigError(
                 f"worker {started.rank} of {started.size} was started, but Horovod sees {world.rank} of "
-                f"{world.size}. Built without MPI it needs horovodrun, or cluster.launcher=mpi or slurm."
+                f"{world.size}. Built without MPI it needs horovodrun, or cluster.launcher=ssh or slurm."
             )
         self._store.start_ring(world)
         # The thread serves all later rings of this process, so it is started only once.

@@ -62,7 +62,7 @@ def own_launchers(workers: int, *ranks_of_hosts: List[int]) -> Environments:
 
 
 def relayed(told: Environments, workers: int, monkeypatch: pytest.MonkeyPatch) -> Environments:
-    """Returns the variables that relays of mpirun and srun set for workers, which come before servers."""
+    """Returns the variables that relays of srun set for workers, which come before servers."""
     cluster, found = Cluster(workers=workers, servers=max(len(told) - workers, 1)), []
     for rank, environ in enumerate(told[:workers]):
         with monkeypatch.context() as patch:
@@ -112,7 +112,6 @@ STARTED: Dict[str, Any] = {
     "nobody": (lambda _: [{}], ["0"]),
     "our launcher": (lambda _: own_launchers(3), ["0", "1", "2"]),
     "ours over ssh": (lambda _: own_launchers(3, [0, 1], [2]), ["0", "1", "0"]),
-    "ours by mpirun": (lambda patch: relayed(ompi(3), 2, patch), ["0", "1"]),
     "ours by srun": (lambda patch: relayed(slurm([0, 2], [1, 3]), 3, patch), ["0", "0", "1"]),
     "mpirun": (lambda _: launched(ompi(4), SERVED), ["0", "1"]),
     "srun": (lambda _: launched(slurm([0, 1, 2, 3]), SERVED), ["0", "1"]),

@@ -185,7 +185,7 @@ def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
 )
 def test_settings_of_another_launcher_are_refused(given: Dict[str, str], words: str) -> None:
     assert words in Cluster(**given).unsupported_reason()
-    assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").unsupported_reason() == ""
+    assert Cluster(launcher="ssh", hostfile="hosts", interface="eth0").unsupported_reason() == ""
 
 
 def test_scheduler_listens_at_the_announced_address(monkeypatch: pytest.MonkeyPatch) -> None:

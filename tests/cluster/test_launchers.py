@@ -19,12 +19,9 @@ import test_standby
 import test_workers
 from bench_parts.network import Network, hostfile
 from bench_parts.network import unsupported_reason as reason_against_hosts
-from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
+from running import ROOT, SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 from waiting import wait_until
 
-from mxtrain.cluster.ranked import MPILauncher
-from mxtrain.cluster.spec import Cluster
-from mxtrain.errors import ConfigError
 from mxtrain.kvstore.spec import has_horovod
 
 DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
@@ -285,62 +282,25 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None, reason="mpirun not installed (apt-get install openmpi-bin)"
 )
-MPI = ("cluster.launcher=mpi", "cluster.launcher_options=[--oversubscribe]")
 
 
-@needs_mpi
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused")
-def test_mpi_as_root_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in AS_ROOT:
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match=r"does not run as root.*launcher_options=\[--allow-run-as-root\].*CONFIRM=1"):
-        MPILauncher(Cluster(workers=2, launcher="mpi"), "zmq")
-    MPILauncher(Cluster(workers=2, launcher="mpi", launcher_options=["--allow-run-as-root"]), "zmq")
-    monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
-    with pytest.raises(ConfigError):  # the second variable confirms the first
-        MPILauncher(Cluster(workers=2, launcher="mpi"), "zmq")
-
-
-@needs_mpi
 @pytest.mark.zoo
-def test_mpi_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
+@needs_mpi
+def test_mpirun_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
-    run = started(run_dir, *MPI, env=AS_ROOT).wait_until(has_steps(run_dir, 45))
-    (victim,) = pids(run_dir, "worker1")
-    os.kill(victim, signal.SIGKILL)
-    run.end()
-    assert_same(run_dir, undisturbed)
-    assert re.search(rf"worker 1 \(process {victim} on \S+\) was ended by SIGKILL.*restart 1 of 3", run.output), (
-        run.output
-    )
-    nobody_is_left(run_dir)
-
-
-@pytest.mark.zoo
-@needs_mpi
-def test_mpi_signals_save_and_a_dead_supervisor_leaves_no_process(tmp_path: Path) -> None:
-    signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", MPI, AS_ROOT)
-
-
-@pytest.mark.zoo
-@needs_mpi
-def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Path) -> None:
-    run_dir = tmp_path / "run"
-    file = hostfile(tmp_path / "hosts", [f"{address} slots=2" for address in network.addresses[:2]])
-    options = f"[--map-by,node,--mca,plm_rsh_agent,'ssh -F {network.ssh_config}']"
-    run = started(
-        run_dir,
-        "cluster.launcher=mpi",
-        f"cluster.hostfile={file}",
-        f"cluster.launcher_options={options}",
-        "cluster.interface=net0",
-        "cluster.heartbeat_timeout=3",
-        "cluster.restarts=0",
-        command=network.on(1),
-        env=AS_ROOT,
-    ).wait_until(has_steps(run_dir, 45))
-    spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in pids(run_dir, "worker0") + pids(run_dir, "worker1")}
-    assert len(spaces) == 2
+    first, second = network.addresses[:2]
+    options = ["--host", f"{first}:2,{second}:2", "--map-by", "node", "--bind-to", "none"]
+    agent = ["--mca", "plm_rsh_agent", f"ssh -F {network.ssh_config}", "--mca", "oob_tcp_if_include", "net0"]
+    variables = {"MXTRAIN_ROOT": f"{first}:7000", "MXTRAIN_TEST": str(run_dir), "PYTHONPATH": str(ROOT)}
+    given = [word for name, text in variables.items() for word in ("-x", f"{name}={text}")]
+    command = [*network.on(1), "mpirun", "-np", "4", *options, *agent, *given, "--wdir", os.getcwd()]
+    run = started(run_dir, command=command, env=AS_ROOT).wait_until(has_steps(run_dir, 45))
+    ranks = [
+        pid
+        for pid, _, environment in running_processes()
+        if environment.get("MXTRAIN_TEST") == str(run_dir) and "OMPI_COMM_WORLD_RANK" in environment
+    ]
+    assert len({os.readlink(f"/proc/{pid}/ns/net") for pid in ranks}) == 2
     run.end()
     assert_same(run_dir, undisturbed)
     nobody_is_left(run_dir)
@@ -358,10 +318,9 @@ def test_mpirun_processes_find_their_roles(tmp_path: Path, undisturbed: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher, program", [("mpi", "mpirun"), ("slurm", "srun")])
-def test_missing_launcher_is_reported(tmp_path: Path, launcher: str, program: str) -> None:
-    run = started(tmp_path / "run", f"cluster.launcher={launcher}", env={"PATH": "/nowhere"}).end(2)
-    assert f"{program} is not on PATH" in run.output and not (tmp_path / "run").exists()
+def test_missing_srun_is_reported(tmp_path: Path) -> None:
+    run = started(tmp_path / "run", "cluster.launcher=slurm", env={"PATH": "/nowhere"}).end(2)
+    assert "srun is not on PATH" in run.output and not (tmp_path / "run").exists()
 
 
 # srun.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Iterator, Optional
 
 import pytest
 from tiers import rest_in_zoo
 
 from mxtrain import __version__
-from mxtrain.cluster.frames import encode
 from mxtrain.cluster.process import LaunchSpec
-from mxtrain.cluster.relayed import Channel, HeartbeatServer, RelayedProcess
+from mxtrain.cluster.relayed import Channel, RelayedProcess
 
 SILENCE_S = 1.5
 SLEEP = "import sys, time; print('begun', flush=True); time.sleep(60)"
@@ -33,11 +31,10 @@ def relayed(
     stack: ExitStack,
     tmp_path: Path,
     program: str,
-    heartbeats: Optional[HeartbeatServer] = None,
     log: Optional[Path] = Path("log"),
     **more: object,
 ):
-    """A process behind a relay; with a heartbeats, as mpirun's; without, as ssh's."""
+    """A process behind a relay."""
     spec = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
     message = {
         "launch_specs": [spec],
@@ -49,10 +46,7 @@ def relayed(
     }
     command = [sys.executable, "-m", "mxtrain.cluster.remote"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    if heartbeats is not None:
-        command += ["--from", "LAUNCH_SPECS"]
-        environment["LAUNCH_SPECS"] = encode({**message, "heartbeats": [heartbeats.address, heartbeats.port]}).decode()
-    channel = Channel(command, environment, None if heartbeats else message, 30.0, "relay", heartbeats)
+    channel = Channel(command, environment, message, 30.0, "relay")
     stack.callback(channel.close)
     process = RelayedProcess(
         LaunchSpec("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
@@ -100,15 +94,9 @@ def test_stopped_process_is_distinguished_from_a_silent_one(stack: ExitStack, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_heartbeats", [pytest.param(False, marks=pytest.mark.zoo), True])
 @pytest.mark.parametrize("how", rest_in_zoo(["silent", "closed"], "silent"))
-def test_processes_end_without_heartbeats_of_the_supervisor(
-    stack: ExitStack, tmp_path: Path, with_heartbeats: bool, how: str
-) -> None:
-    heartbeats = HeartbeatServer("127.0.0.1", 4) if with_heartbeats else None
-    if heartbeats is not None:
-        stack.callback(heartbeats.close)
-    process = relayed(stack, tmp_path, SLEEP, heartbeats)
+def test_processes_end_without_heartbeats_of_the_supervisor(stack: ExitStack, tmp_path: Path, how: str) -> None:
+    process = relayed(stack, tmp_path, SLEEP)
     wait(process, begun(process, tmp_path / "log"))
     heard_until = time.monotonic() + 2 * SILENCE_S
     wait(process, lambda: time.monotonic() > heard_until)
@@ -129,18 +117,6 @@ def test_wrong_settings_are_refused(stack: ExitStack, tmp_path: Path) -> None:
     process = relayed(stack, tmp_path, SLEEP, version="0.0.1")
     wait(process, lambda: process.exit_code is not None)
     assert process.exit_code == 2 and "not 0.0.1" in process.describe_end() and __version__ in process.describe_end()
-
-
-def test_heartbeat_server_limits_listeners_and_ignores_input(stack: ExitStack) -> None:
-    heartbeats = HeartbeatServer("127.0.0.1", 2)
-    stack.callback(heartbeats.close)
-    listeners: List[socket.socket] = []
-    for _ in range(3):
-        server = (heartbeats.address, heartbeats.port)
-        listeners.append(stack.enter_context(socket.create_connection(server, timeout=5)))
-    listeners[0].sendall(b"x" * 1000)
-    heartbeats.beat()
-    assert [listener.recv(10) for listener in listeners] == [b".", b".", b""]
 
 
 CHATTY = "import sys; print('x' * 300_000); sys.exit(5)"

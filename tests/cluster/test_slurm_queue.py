@@ -13,7 +13,8 @@ import pytest
 
 from mxtrain.cluster import slurm_queue
 from mxtrain.cluster.frames import encode
-from mxtrain.cluster.ranked import SlurmLauncher
+from mxtrain.cluster.relayed import RelayedProcess
+from mxtrain.cluster.slurm import SlurmLauncher
 from mxtrain.cluster.slurm_queue import QueueDisplay, SlurmChannel
 from mxtrain.cluster.spec import Cluster
 
@@ -78,10 +79,9 @@ def test_the_launcher_watches_the_queue(slurm: Slurm) -> None:
     slurm.write("srun", f'echo "$@" > {slurm.folder}/given; exec cat > /dev/null')
     launcher = SlurmLauncher(Cluster(workers=2, launcher="slurm", interface="lo", launcher_options=["-N2"]), None)
     with ExitStack() as stack:
-        channel = launcher._channel({}, 2, "", stack)
-        assert isinstance(channel, SlurmChannel)
-        exchange(channel, lambda: slurm.calls("given"))
-        channel.close()
+        first, _ = launcher.start([], slurm.folder, 0, stack)
+        assert isinstance(first, RelayedProcess) and isinstance(first._channel, SlurmChannel)
+        exchange(first._channel, lambda: slurm.calls("given"))
     assert slurm.calls("given")[0].startswith("--ntasks=2 ") and " -N2 " in slurm.calls("given")[0]
 
 

@@ -214,7 +214,7 @@ def test_with_standbys_the_first_restart_does_not_wait() -> None:
         assert [supervisor._use_restart() for _ in range(3)] == expected
 
 
-@pytest.mark.parametrize("launcher", ["local", "ssh", "nodes", "mpi", "slurm", "ray"])
+@pytest.mark.parametrize("launcher", ["local", "ssh", "nodes", "slurm", "ray"])
 def test_launchers_with_standbys_and_states_in_memory(launcher: str, tmp_path: Path) -> None:
     hostfile = str(tmp_path / "hosts") if launcher == "ssh" else None
     memory = Cluster(launcher=launcher, hostfile=hostfile, memory_steps=5).unsupported_reason()

@@ -51,7 +51,7 @@ def test_custom_steps_refuse_it(describe_run: Any) -> None:
 def test_a_ring_with_divided_state_is_not_elastic(divides: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(horovod_store, "HorovodStore", lambda *given: given)
     spec = Horovod(shard_optimizer=divides)
-    assert spec.elastic is (not divides)
+    assert spec.is_elastic is (not divides)
     *_, elastic = spec.connect(ALONE)  # type: ignore[misc]
     assert elastic is (not divides)
 

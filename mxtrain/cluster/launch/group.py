@@ -273,8 +273,7 @@ LAUNCHERS: Dict[str, Tuple[str, str]] = {
     "local": ("mxtrain.cluster.launcher", "Launcher"),
     "nodes": ("mxtrain.cluster.nodes", "NodeLauncher"),
     "ssh": ("mxtrain.cluster.ssh", "SSHLauncher"),
-    "mpi": ("mxtrain.cluster.ranked", "MPILauncher"),
-    "slurm": ("mxtrain.cluster.ranked", "SlurmLauncher"),
+    "slurm": ("mxtrain.cluster.slurm", "SlurmLauncher"),
     "ray": ("mxtrain.cluster.ray_launcher", "RayLauncher"),
 }
 """`cluster.launcher` -> module and class; a run imports only its own."""

@@ -256,7 +256,7 @@ def test_readme_lists_files_and_commands(
         (["for=slurm", "out=job", "-m", "optimizer.lr=0.1,0.2"], "Leave out -m"),
         (["for=slurm", "out=job", "hydra.run.dir=x"], "the files name the run directory"),
         (["for=slurm", "out=job", "hydra.mode=MULTIRUN"], "the files start one run"),
-        (["for=slurm", "out=job", *DIST, "cluster.launcher=mpi"], "processes are started, by cluster.launcher=slurm."),
+        (["for=slurm", "out=job", *DIST, "cluster.launcher=ray"], "processes are started, by cluster.launcher=slurm."),
         (["for=docker", "out=job", *DIST, "cluster.launcher=nodes"], "choose how processes are started. Leave it out."),
         (["for=slurm", "out=job", "image=a:1"], "launch.image=a:1: for=slurm writes no such setting"),
         (["for=docker", "out=job", "nodes=2"], "launch.nodes=2: for=docker writes no such setting"),
