@@ -9,12 +9,14 @@ is lost. Lines from a relay (`mxtrain.cluster.remote`) are passed on as they are
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +42,8 @@ MIN_WAIT_S = 1.5
 """Seconds after which resources of the cluster count as too few."""
 END_S = 3.0
 """Seconds in which a relay must end before its actor is killed."""
+ORPHAN_S = 1.0
+"""Seconds until an actor ends that has reported the death of its raylet."""
 OBJECT_STORE_BYTES = 100 << 20
 """Object store of a cluster that is started here; Ray's minimum is 75 MB. Only short messages go through it."""
 BY_VARIABLE = " (RAY_ADDRESS)"
@@ -77,7 +81,7 @@ class RelayActor:
         python = python or sys.executable
         # Ray starts its processes with SIGINT blocked, and all that they start inherits this.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        # A socket, because a relay makes a pipe so small that mpirun keeps its lines in one piece.
+        # A socket, because a relay makes a pipe small, so that lines stay in one piece (`remote._quiet_output`).
         self._socket, end = socket.socketpair()
         try:
             if not os.path.isdir(directory):
@@ -103,6 +107,7 @@ class RelayActor:
         """Sends lines to the relay; returns what it has written, after at most `POLL_S`, and why it is lost, or ""."""
         # Ray itself ends the actors of a dead raylet only after a quarter of a minute.
         if os.getppid() != self._raylet:
+            threading.Timer(ORPHAN_S, os._exit, [EXIT_CRASHED]).start()  # after the answer; the relay ends, too
             return b"", f"the raylet on {socket.gethostname()} has died"
         self._unsent += data
         if self._unsent:
@@ -227,6 +232,7 @@ class RayDriver:
             ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **options)
         except Exception as error:
             raise RayError(_connection_problem(self._address, error)) from error
+        self._head = str(ray.get_runtime_context().gcs_address)
         # Ray has replaced the handler.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _raise_lost)
@@ -315,11 +321,18 @@ class RayDriver:
         )
 
     def _check_group(self) -> None:
-        """Reports if nodes of the placement group are lost, and if all bundles have a node again."""
+        """Reports if nodes of the placement group are lost, and if all bundles have a node again.
+
+        Raises:
+            RayError: the head of the cluster, or Ray's node on this machine, was lost.
+        """
         now = time.monotonic()
         if now - self._checked_at < CHECK_S:
             return
         self._checked_at = now
+        # Without its head, Ray's own calls block for a minute, and then end this process.
+        if not _answers(self._head):
+            raise RayError(f"the head of the Ray cluster at {self._head} was lost")
         state = self._state()["state"]
         if state == "REMOVED":
             # With the raylet that this process belongs to, Ray drops the job, but leaves its driver running.
@@ -525,8 +538,10 @@ def _connection_problem(address: str, error: Exception) -> str:
     """Returns the reason why Ray cannot be used."""
     where = f"Ray at {address}" if address else "a local Ray cluster"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "Version mismatch" in str(error):
-        return f"{where} has another version: {'; '.join(lines)}"
+    versions = re.findall(r"(?:Ray|Python): (\S+)", str(error))
+    if "Version mismatch" in str(error) and len(versions) == 4:
+        there, here = (f"Ray {ray} and Python {python}" for ray, python in zip(versions[::2], versions[1::2]))
+        return f"{where} has {there}, and this command runs with {here}. All nodes need the same versions"
     return f"{where} cannot be used: {'; '.join(lines[:3])}"
 
 

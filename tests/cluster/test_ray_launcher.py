@@ -24,7 +24,7 @@ from waiting import wait_until
 
 from mxtrain.cluster import ray_launcher
 from mxtrain.cluster.frames import decode, encode, split
-from mxtrain.cluster.ray_driver import RayDriver, RayTask, find_cluster, without_ray
+from mxtrain.cluster.ray_driver import RayDriver, RayTask, _connection_problem, find_cluster, without_ray
 from mxtrain.cluster.ray_launcher import RayLauncher, RayOptions, read_options
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
@@ -111,6 +111,16 @@ def test_address_in_the_environment_is_not_replaced_by_a_new_cluster(driver: sub
     driver.stdin.flush()
     assert decode(driver.stdout.readline()) == {"failed": "no Ray cluster answers at 127.0.0.1:9 (RAY_ADDRESS)"}
     assert driver.wait(20) == 2
+
+
+def test_other_versions_of_the_cluster_are_named() -> None:
+    # Text of Ray 2.60.
+    there, here = "    Ray: 2.51.2\n    Python: 3.9.18\n", "    Ray: 2.60.0\n    Python: 3.11.7\n"
+    text = f"Version mismatch: The cluster was started with:\n{there}This process on node a was started with:\n{here}"
+    assert _connection_problem("10.0.0.1:6379", RuntimeError(text)) == (
+        "Ray at 10.0.0.1:6379 has Ray 2.51.2 and Python 3.9.18, and this command runs with Ray 2.60.0 and Python "
+        "3.11.7. All nodes need the same versions"
+    )
 
 
 def test_signal_reaches_a_process_that_has_not_started() -> None:
@@ -373,6 +383,25 @@ def test_ring_goes_on_without_a_lost_worker_and_takes_another(raylets: Raylets, 
             break
     run.kill(signal.SIGTERM).end(143)
     nobody_is_left(run_dir)
+
+
+@needs_ray
+@pytest.mark.zoo
+def test_loss_of_the_head_ends_the_run_with_the_cause(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with ExitStack() as stack:
+        own = Raylets(stack, 2, 2)
+        run = started(run_dir, own.address, "cluster.start_timeout=30").wait_until(has_steps(run_dir, 30))
+        os.kill(own.head, signal.SIGKILL)
+        lost_at = time.monotonic()
+        said = run_dir / "workers" / "supervisor.log"
+        run.wait_until(lambda: said.exists() and "restart 1 of 3" in said.read_text())
+        assert time.monotonic() - lost_at < 5
+        run.end(1)
+        assert f"was lost: the head of the Ray cluster at {own.address} was lost" in said.read_text(), said.read_text()
+        assert f"no Ray cluster answers at {own.address}: given up after cluster.start_timeout=30 s" in run.output
+        assert status(run_dir)["exit_code"] == 1 and checkpoints(run_dir)
+        nobody_is_left(run_dir)
 
 
 @needs_ray

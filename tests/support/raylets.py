@@ -24,7 +24,8 @@ for number, count in enumerate(json.loads(sys.argv[1])):
     nodes.append(cluster.add_node(wait=False, num_cpus=count, object_store_memory=80 << 20, **own))
 cluster.wait_for_nodes()
 raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
-print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
+head = cluster.head_node.all_processes["gcs_server"][0].process.pid
+print(json.dumps({"address": cluster.address, "raylets": raylets, "head": head}), flush=True)
 for line in sys.stdin:
     node = cluster.add_node(num_cpus=int(line), object_store_memory=80 << 20)
     print(node.all_processes["raylet"][0].process.pid, flush=True)
@@ -59,6 +60,8 @@ class Raylets:
         found = json.loads(next(line for line in self._process.stdout if line.startswith("{")))
         self.address: str = found["address"]
         self.raylets: List[int] = found["raylets"]
+        self.head: int = found["head"]
+        """The process of the head that knows all nodes."""
 
     def kill(self, number: int) -> None:
         """Kills a node's raylet, as the loss of the node does."""
