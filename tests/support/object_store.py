@@ -54,6 +54,9 @@ class StoreProxy(http.server.ThreadingHTTPServer):
         self.latency_s, self.drops_conditions = 0.0, False
         self.most_at_once, self._open = 0, 0
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores the error: a client went away."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
