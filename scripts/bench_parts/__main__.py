@@ -28,6 +28,7 @@ from bench_parts import (
     planning,
     pruning,
     publish,
+    ray_faults,
     recompute,
     replay,
     restarts,
@@ -567,6 +568,22 @@ PARTS: Dict[str, Part] = {
             "Texts of Python's library and reference with a tenth of the words exchanged; byte-level BPE of 8,000 "
             "tokens. Ours reads the stored texts, encodes, and writes shards with checksums; the library only encodes."
         ],
+    ),
+    "ray_faults": Part(
+        "100 kills on a Ray cluster, with data in an object store that answers 503 (an hour; needs ray and moto)",
+        ray_faults.measure,
+        [
+            "A Ray cluster of three raylets on this machine; two workers (dist_sync: a server and a scheduler as well; "
+            "horovod with kvstore.elastic=false) read JPEG records from moto's S3 server, which answers 503 SlowDown "
+            "for two of ten seconds, and upload a checkpoint every 100 steps. Each run is killed up to four times "
+            "(SIGKILL), up to eight seconds after the last kill or two seconds after the first step since, at "
+            "any moment, during a save, or during an upload; start: before such a step. A killed raylet is replaced by "
+            "another node. After the loss of the supervisor the same command is repeated, every other time in an empty "
+            "run directory. Weights and rows "
+            "must be those of the unbroken run on this machine that reads from the disk, to the bit, and no process, "
+            "actor, socket or temporary file may be left."
+        ],
+        ray_faults.why_not,
     ),
     "object_stores": Part(
         "training from an object store with 20 ms of latency (5 minutes)",

@@ -116,6 +116,19 @@ class Run:
                 return int(path.name), variables
         return None
 
+    def find_child(self, module: str) -> Optional[int]:
+        """Returns the child of the supervisor that runs a module."""
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == self.pid and module.encode() in (path / "cmdline").read_bytes():
+                    return int(path.name)
+        return None
+
+    def is_running(self) -> bool:
+        """Returns True if the supervisor has not ended."""
+        return self._process.poll() is None
+
     def wait_for(self, role: str, others_than: Sequence[int] = ()) -> Tuple[int, Mapping[str, str]]:
         """Waits until `find` returns something, and returns it."""
         return self.wait(lambda: self.find(role, others_than))

@@ -55,7 +55,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
         "Several processes",
         ("workers", "tables", "compression", "links", "slow_links", "plan_workers", "uneven", "sharded_optimizer"),
     ),
-    "reliability": ("Reliability", ("soak", "faults", "kill_sweep", "restarts")),
+    "reliability": ("Reliability", ("soak", "faults", "ray_faults", "kill_sweep", "restarts")),
 }
 """File name -> title and parts of each topic's page. Parts without a topic get the page `other`."""
 
