@@ -396,7 +396,7 @@ def test_loss_of_the_head_ends_the_run_with_the_cause(tmp_path: Path) -> None:
         lost_at = time.monotonic()
         said = run_dir / "workers" / "supervisor.log"
         run.wait_until(lambda: said.exists() and "restart 1 of 3" in said.read_text())
-        assert time.monotonic() - lost_at < 5
+        assert time.monotonic() - lost_at < 30  # Ray itself waits a minute
         run.end(1)
         assert f"was lost: the head of the Ray cluster at {own.address} was lost" in said.read_text(), said.read_text()
         assert f"no Ray cluster answers at {own.address}: given up after cluster.start_timeout=30 s" in run.output
