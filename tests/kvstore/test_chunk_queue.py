@@ -112,6 +112,17 @@ def test_a_worker_that_is_gone_is_noticed_while_it_waits() -> None:
         queue.exchange(0, b"", is_gone=lambda: True)
 
 
+def test_an_exchange_ends_without_a_worker_that_is_lost_meanwhile() -> None:
+    queue = ChunkQueue(2)
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(queue.exchange, 0, b"here")
+        time.sleep(0.02)
+        assert not waits.done()
+        queue.leave(1)
+        assert waits.result(5) == {0: b"here"}
+    assert queue.exchange(0, b"alone") == {0: b"alone"}
+
+
 class Server:
     """A server of chunks, with a connection for each worker."""
 
