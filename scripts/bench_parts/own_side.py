@@ -132,7 +132,6 @@ def evaluate_with_gluon(model: str, size: int, batch_size: int, count: int, run:
         count: batches.
         run: a run whose network and number of tokens are taken for GPT-2.
     """
-    import mxnet as mx
     from mxnet import gluon, nd
 
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -151,7 +150,7 @@ def evaluate_with_gluon(model: str, size: int, batch_size: int, count: int, run:
 
         restored = restore(run, which="last")
         network = restored.description.task.build_network(restored.description, restored.signature)
-    network.initialize(mx.init.Xavier())
+    network.initialize()
     for block in (network, loss_of):
         block.hybridize(static_alloc=True, static_shape=True)
     total = 0.0
