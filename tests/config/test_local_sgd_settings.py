@@ -95,3 +95,9 @@ def test_messages_of_local_sgd_on_a_ring_are_large(settings: Any, mib: float, mo
 def test_workers_of_a_hierarchy_are_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(horovod_store, "HorovodStore", lambda *given: given)
     assert Horovod(hierarchical=True).connect(ALONE)[2] is True  # type: ignore[index]
+
+
+def test_workers_that_sum_in_every_step_have_the_plain_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    monkeypatch.setattr(DistSync, "connect", lambda self, world: store)
+    assert DistSync().build() is store
