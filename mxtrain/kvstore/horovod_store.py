@@ -132,7 +132,7 @@ class HorovodStore(JoinedStore):
         """Prepares sums in a new ring, in which this worker has the place `world`."""
         self.world = world
         self._names.clear()
-        self.times, self._hierarchy = None, None
+        self.times = None
         if self.hierarchical:
             hosts = self._gather_hosts()
             if 1 < len(set(hosts)) < len(hosts):
