@@ -152,6 +152,21 @@ def test_a_standby_that_was_killed_is_replaced_by_a_new_process(tmp_path: Path) 
     assert not launcher._standbys and len(os.listdir("/proc/self/fd")) == files_before
 
 
+def test_a_launcher_kills_all_standbys_before_it_waits_for_one() -> None:
+    class Standby(Worker):
+        def kill(self) -> None:
+            calls.append("kill")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    calls: List[str] = []
+    launcher = Launcher(Cluster(standby=True), None)
+    launcher._standbys = {str(number): Standby(number) for number in range(2)}
+    launcher.close()
+    assert calls == ["kill", "kill", "close", "close"]
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["lives", "ended"])
 def test_a_standby_behind_a_relay_begins(tmp_path: Path, ends: bool) -> None:
     launcher = Launcher(Cluster(standby=True), None)
