@@ -332,6 +332,12 @@ def test_user_at_the_other_end_of_a_connection(answers: bool, monkeypatch: pytes
             assert peer_user(connection) is None
 
 
+def test_a_server_at_the_port_of_a_client_is_not_that_client() -> None:
+    """The kernel answers with it if the connection is gone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert rings._ask_kernel(listener.getsockname(), ("127.0.0.1", 1)) is None
+
+
 def test_kernel_without_socket_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "_NETLINK_SOCK_DIAG", 99)
     with connection_of(os.getuid(), is_open=True) as connection:
