@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.sharded_updater import ShardedUpdater
     from mxtrain.optimizer.updater import Updater
 
+HostOrDevice = Union[np.ndarray, nd.NDArray]
 NUMBERS_PER_MESSAGE = 1 << 20
 """Length of the arrays in which `broadcast` sends a blob."""
 NOTHING = -0.0
@@ -88,31 +89,39 @@ class JoinedStore(Store):
         else:
             self.sum_in_place(arrays)
 
-    def arrays_of(self, rank: int, arrays: Mapping[str, np.ndarray], purpose: str) -> Dict[str, np.ndarray]:
-        """Returns on rank 0 the arrays of worker `rank`; {} on others. Collective; waits.
+    def arrays_of(self, rank: int, arrays: Mapping[str, HostOrDevice], purpose: str) -> Dict[str, HostOrDevice]:
+        """Returns on rank 0 the arrays of worker `rank`, in host memory; {} on others. Collective; waits.
 
         Args:
-            rank: worker whose arrays are returned.
-            arrays: arrays of this worker, of at most 32 bits; names and shapes are equal on all workers.
+            rank: worker whose arrays are returned; those of rank 0 are returned as they are.
+            arrays: arrays of this worker, of at most 32 bits. Names, shapes and types are equal on all workers.
             purpose: name of the sums; the same on all workers.
         """
-        if not arrays:
-            return {}
-        flat = np.concatenate([array.astype(np.float32).ravel() for array in arrays.values()])
-        length = min(NUMBERS_PER_MESSAGE, len(flat))
-        pieces = []
-        for begin in range(0, len(flat), length):
+        if rank == 0 or not arrays:
+            return dict(arrays) if self.world.rank == 0 else {}
+        ends = np.cumsum([array.size for array in arrays.values()]).tolist()
+        total = ends[-1]
+        length = min(NUMBERS_PER_MESSAGE, total)
+        whole = np.empty(total if self.world.rank == 0 else 0, np.float32)
+        # In pieces, since a copy of a large embedding's state would be the peak of a worker's memory.
+        for begin in range(0, total, length):
             piece = np.full(length, NOTHING, np.float32)
             if rank == self.world.rank:
-                part = flat[begin : begin + length]
-                piece[: len(part)] = part
-            pieces.append(self.read(self.sum_copy(nd.array(piece, ctx=mx.cpu()), purpose)))
+                for array, end in zip(arrays.values(), ends):
+                    start, first, last = end - array.size, max(begin, end - array.size), min(begin + length, end)
+                    if first < last:
+                        part = array.reshape((-1,))[first - start : last - start]
+                        piece[first - begin : last - begin] = part if isinstance(part, np.ndarray) else part.asnumpy()
+            # Also on other workers: only a read notices that a peer is lost.
+            summed = self.read(self.sum_copy(nd.array(piece, ctx=mx.cpu()), purpose))
+            if self.world.rank == 0:
+                whole[begin : begin + length] = summed[: total - begin]
         if self.world.rank:
             return {}
-        whole = np.concatenate(pieces)[: len(flat)]
-        parts = np.split(whole, np.cumsum([array.size for array in arrays.values()])[:-1])
+        parts = np.split(whole, ends[:-1])
         return {
-            name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(arrays.items(), parts)
+            name: part.reshape(array.shape).astype(array.dtype, copy=False)
+            for (name, array), part in zip(arrays.items(), parts)
         }
 
     def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:

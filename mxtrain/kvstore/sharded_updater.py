@@ -17,7 +17,7 @@ from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.joined_store import HostOrDevice, JoinedStore
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.optimizer.updater import Updater
 from mxtrain.types.annotations import Json, JsonObject
@@ -63,6 +63,10 @@ class ShardedUpdater:
         owned = {name for owner, views in zip(self._owners, self._views) if owner == store.world.rank for name in views}
         self._own = [index for index, name in enumerate(self.names) if name in owned]
         self._updater = build({self.names[index]: weights[self.names[index]] for index in self._own})
+        self._stand_ins = [
+            {} if owner == store.world.rank else self._stand_ins_of(list(views))
+            for owner, views in zip(self._owners, self._views)
+        ]
 
     @property
     def accepts_factor(self) -> bool:
@@ -98,18 +102,25 @@ class ShardedUpdater:
 
     summary = scalars
 
-    def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
+    def _stand_ins_of(self, names: Sequence[str]) -> Dict[str, HostOrDevice]:
+        """Returns arrays with the names, shapes and types of other workers' state, which take no memory."""
+        stand_ins: Dict[str, HostOrDevice] = {}
+        for name in names:  # one at a time, to need memory for the state of one parameter only
+            state = self._build({name: self._weights[name]}).arrays()
+            stand_ins.update((key, np.broadcast_to(np.zeros((), a.dtype), a.shape)) for key, a in state.items())
+        return stand_ins
+
+    def save_state(self) -> Tuple[Mapping[str, HostOrDevice], Mapping[str, Json]]:
         """Returns the state of all parameters on rank 0, named and shaped as by `Updater`. Collective; waits.
 
         A run with another number of workers, or without division, continues from it.
         """
-        rank = self._store.world.rank
-        gathered: Dict[str, np.ndarray] = {}
-        for owner, views in zip(self._owners, self._views):
-            held = self._updater if owner == rank else self._build({name: self._weights[name] for name in views})
-            # Of what another worker owns, new state has the names and shapes. Sorted: the order must be the same.
-            by_name = sorted(held.arrays().items(), key=lambda item: item[0])
-            arrays = {name: array.asnumpy() for name, array in by_name if name.rpartition(":")[0] in views}
+        gathered: Dict[str, HostOrDevice] = {}
+        own = self._updater.arrays()
+        for owner, views, stand_ins in zip(self._owners, self._views, self._stand_ins):
+            arrays = stand_ins or {name: array for name, array in own.items() if name.rpartition(":")[0] in views}
+            # Sorted, because all workers must send in the same order.
+            arrays = {name: arrays[name] for name in sorted(arrays)}
             gathered.update(self._store.arrays_of(owner, arrays, "optimizer"))
         numbers = self._updater.numbers()
         own_counts = numbers["update_counts"]

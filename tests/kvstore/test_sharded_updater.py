@@ -11,6 +11,7 @@ from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
+from mxtrain.kvstore import joined_store
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.sharded_updater import ShardedUpdater, divide
 from mxtrain.kvstore.world import ALONE, World
@@ -119,6 +120,13 @@ def test_each_worker_holds_the_state_of_its_parameters_only() -> None:
     held = run(optimizers.Adam, 3, lambda worker: worker.updater._updater.names)
     assert sorted(name for names in held for name in names) == sorted(SHAPES)
     assert all(names for names in held)
+
+
+@pytest.mark.parametrize("message", [1, 7, 64])
+def test_state_travels_in_messages_of_any_size(message: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined_store, "NUMBERS_PER_MESSAGE", message)
+    ((*_, state, numbers),) = run(optimizers.Adam, 0, train)
+    assert run(optimizers.Adam, 3, train)[0][1:] == (state, numbers)
 
 
 def test_largest_buckets_are_divided_first() -> None:
