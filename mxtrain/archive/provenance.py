@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -68,7 +69,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
         "packages": {"mxtrain": __version__, **{name: package_version(name) for name in PACKAGES}},
         "python": platform.python_version(),
         "git": git_state(os.getcwd()),
-        "mxtrain_git": git_state(str(PACKAGE_FOLDER), *OWN_FOLDERS) if _is_checkout() else None,
+        "mxtrain_git": own_git_state(str(PACKAGE_FOLDER)),
         "code": own_code(description.config),
         "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
         "devices": [str(device) for stages in description.parallel.resolve_devices() for device in stages],
@@ -164,9 +165,15 @@ def _git_output(folder: str, *arguments: str) -> Optional[str]:
     return result.stdout
 
 
-def _is_checkout() -> bool:
-    """Returns True if git tracks the package: an installed one may lie in a checkout of something else."""
-    return _git_output(str(PACKAGE_FOLDER), "ls-files", "--error-unmatch", "__init__.py") is not None
+@functools.cache
+def own_git_state(package: str) -> Optional[Mapping[str, Json]]:
+    """Returns the state of mxtrain's checkout at the first call in this process: that of the code that it has imported.
+
+    Args:
+        package: folder of the package. An installed one may lie in a checkout of something else.
+    """
+    is_tracked = _git_output(package, "ls-files", "--error-unmatch", "__init__.py") is not None
+    return git_state(package, *OWN_FOLDERS) if is_tracked else None
 
 
 def _read_diff(command: Sequence[str]) -> Tuple[Optional[str], int, bytes]:

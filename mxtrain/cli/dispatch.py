@@ -8,10 +8,11 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.cluster.member import FORK_SERVER_FD
 from mxtrain.cluster.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import (
@@ -27,6 +28,9 @@ from mxtrain.errors import (
     did_you_mean,
 )
 from mxtrain.terminal.patient_stream import output_failure, patient_streams
+
+if TYPE_CHECKING:
+    from mxtrain.config.groups import Description
 
 PRINTING_FLAGS = (
     "--help",
@@ -64,6 +68,10 @@ FLAGS_WITH_VALUE = (
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if FORK_SERVER_FD in os.environ:
+        from mxtrain.cluster.launch.preload import serve_forks
+
+        arguments = serve_forks(lambda: _description_of_train(arguments[1:]))
     if argv is None:  # the process is this command's own
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     with patient_streams() as output:
@@ -92,6 +100,11 @@ def run(argv: Optional[List[str]] = None) -> int:
     if argv is None and code in EXIT_CODES.values():
         limit_end(code)
     return code
+
+
+def _description_of_train(arguments: List[str]) -> Description:
+    description: Description = importlib.import_module(COMMANDS["train"].module).checked_description(arguments)
+    return description
 
 
 INSTEAD = {

@@ -17,6 +17,7 @@ from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.config.groups import Description, describe
 from mxtrain.errors import EXIT_FINISHED, ConfigError
+from mxtrain.runtime import preloaded
 from mxtrain.terminal.program import program
 
 COMMAND = Command(
@@ -47,6 +48,7 @@ def run(arguments: Sequence[str]) -> int:
                 raise ConfigError(given_arguments.NO_DRY_SWEEP)
             return run_sweep(composer, parsed.overrides)
         composed, description = compose_and_check(composer, parsed.overrides)
+        preloaded.require_environment()
         if is_standby():
             from mxtrain.cluster.launch.preload import stand_by
 
@@ -81,6 +83,13 @@ def description_of(arguments: Sequence[str]) -> Description:
     with Composer(parsed.config_dirs) as composer:
         composed = composer.compose(parsed.overrides)
         return describe(composed.config, composed.where)
+
+
+def checked_description(arguments: Sequence[str]) -> Description:
+    """Returns the description of a run, checked as before it begins. Raises: ConfigError: the arguments are wrong."""
+    parsed = given_arguments.parse(arguments, trains=True)
+    with Composer(parsed.config_dirs) as composer:
+        return compose_and_check(composer, parsed.overrides)[1]
 
 
 def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:

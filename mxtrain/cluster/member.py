@@ -22,6 +22,8 @@ HEARTBEAT_FD = "MXTRAIN_HEARTBEAT_FD"
 """The open file into which a process writes its heartbeats."""
 STANDBY_FD = "MXTRAIN_STANDBY_FD"
 """The open file from which a standby reads the process that it becomes."""
+FORK_SERVER_FD = "MXTRAIN_FORK_SERVER_FD"
+"""The socket from which a fork server reads its orders."""
 
 
 @dataclass(frozen=True)

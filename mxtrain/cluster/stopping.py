@@ -16,13 +16,10 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Protocol, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
-
-if TYPE_CHECKING:
-    import subprocess
 
 EXIT_CODES = {
     int(signal.SIGINT): EXIT_SIGINT,
@@ -229,8 +226,15 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class SignalReceiver(Protocol):
+    """A process that takes signals, such as a `subprocess.Popen`."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Sends it a signal."""
+
+
 @contextmanager
-def forwarded_warnings(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def forwarded_warnings(process: SignalReceiver) -> Iterator[None]:
     """Keeps the warnings of a scheduler, and forwards them to a process of a run. Call it in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from typing import FrozenSet, Iterator, List, Literal, Mapping, MutableMapping, NamedTuple, Tuple
 
@@ -11,6 +10,7 @@ from mxtrain.engine import native
 from mxtrain.runtime import spinning
 from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
+from mxtrain.runtime.preloaded import is_mxnet_loaded
 from mxtrain.runtime.slow_variables import slow_variables
 from mxtrain.runtime.spec import Runtime
 
@@ -110,13 +110,13 @@ def apply(
         A report of variables that were set, that the user had set, and that came too late.
     """
     cores = usable_cores()
-    imported = "mxnet" in sys.modules
+    imported = is_mxnet_loaded()
     if not imported:
         _remove_own_variables(environ)
     user_variables = {
         name: value
         for name, value in environ.items()
-        if name not in runtime.env and not _is_set_by_mxtrain(name, environ)
+        if name not in runtime.env and not is_set_by_mxtrain(name, environ)
     }
     if runtime.threads != "auto":
         user_variables.pop(THREADS, None)  # the configuration replaces this value, so it needs no warning
@@ -155,7 +155,7 @@ def _desired_variables(
     if auto:
         # Two runs of LeNet on two cores reached 90 samples/s each with spinning threads, and 3,800 with sleeping ones.
         yield WAIT_POLICY, Desired("passive", "threads that wait for each other sleep, so that others have the cores")
-        is_set_by_user = WAIT_POLICY in environ and not _is_set_by_mxtrain(WAIT_POLICY, environ)
+        is_set_by_user = WAIT_POLICY in environ and not is_set_by_mxtrain(WAIT_POLICY, environ)
         if WAIT_POLICY not in runtime.env and not is_set_by_user and 1 < threads <= cores // num_devices:
             yield from _spinning()
         core = openblas_core(cpu_flags())
@@ -209,21 +209,21 @@ def _remove_own_variables(environ: MutableMapping[str, str]) -> None:
             del environ[name]
 
 
-def _is_set_by_mxtrain(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+def is_set_by_mxtrain(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Returns True if a variable has the value that mxtrain gave it, in this process or in a parent."""
     return f"{name}={environ.get(name)}" in environ.get(SET_BY_MXTRAIN, "").split()
 
 
 def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
     """Returns True if mxtrain, not the user, set the time that threads spin."""
-    return _is_set_by_mxtrain(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
+    return is_set_by_mxtrain(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
 def _set(name: str, desired: Desired, imported: bool, environ: MutableMapping[str, str]) -> Setting:
     """Sets a variable to its desired value, unless the user's value has precedence or MXNet is imported already."""
     value, why, is_given = desired
     present = environ.get(name)
-    is_ours = _is_set_by_mxtrain(name, environ)
+    is_ours = is_set_by_mxtrain(name, environ)
     if present == value and (imported or is_ours):
         return Setting(name, value, why, "set" if is_ours else "user")
     is_users = present is not None and not is_ours

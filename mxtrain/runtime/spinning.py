@@ -25,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
+from mxtrain.runtime import preloaded
+
 VARIABLE = "GOMP_SPINCOUNT"
 SPINS = 100_000
 """Iterations: about a millisecond. No value from 30,000 to 1,000,000 was better for all networks."""
@@ -49,9 +51,10 @@ def can_watch(tasks: Path = TASKS) -> bool:
 def start() -> None:
     """Lets OpenMP threads spin while the cores are free, until the process ends. Must be called after MXNet's import.
 
-    Does nothing if the kernel does not report waiting times, or MXNet uses another OpenMP than GNU's.
+    Does nothing if the kernel does not report waiting times, or MXNet uses another OpenMP than GNU's; nor in a fork
+    server, whose forks call it.
     """
-    if not can_watch():
+    if preloaded.serves_forks() or not can_watch():
         return
     try:
         # RTLD_NOLOAD: a second OpenMP would have threads of its own, and limiting those would change nothing.

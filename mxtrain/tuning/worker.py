@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sysconfig
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, Union
 
 from mxtrain.checkpoint import lock_run_directory, refuse_links
+from mxtrain.cluster.fork_server import ForkedProcess, ForkServer
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.cluster.stopping import WARNINGS, SignalStop, forwarded_warnings, was_told_to_end
 from mxtrain.config.search_path import module_command
@@ -144,6 +145,9 @@ class Worker:
         self._study = Study(folder, self._description)
         self._is_population = self._description.settings.sampler == "pbt"
         self._waits = False
+        folder_of_runs = Path(self._description.working_folder)
+        self._working_folder = folder_of_runs if folder_of_runs.is_dir() else None
+        self._runs = ForkServer(self._working_folder)
 
     @property
     def study(self) -> Study:
@@ -151,6 +155,11 @@ class Worker:
         return self._study
 
     def run(self) -> None:
+        """Trains until no trial is left; see `_train_trials`."""
+        with closing(self._runs):
+            self._train_trials()
+
+    def _train_trials(self) -> None:
         """Trains until no trial is left.
 
         Raises:
@@ -369,27 +378,30 @@ class Worker:
         Raises:
             KeyboardInterrupt: this process received a signal. It was passed on to the training process.
         """
-        arguments = [*self._description.arguments(job.values, job.run_dir, budget), *job.overrides]
-        folder = Path(self._description.working_folder)
-        command = [*module_command("mxtrain"), "train", *arguments]
+        arguments = ["train", *self._description.arguments(job.values, job.run_dir, budget), *job.overrides]
         with ReportedCause() as reported:
             with append_to(self._folder.log(job.number), "ab") as output:
-                process = subprocess.Popen(
-                    command,
-                    cwd=folder if folder.is_dir() else None,
-                    env={**environment(), **reported.environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    # The run holds the lock of its trial by this descriptor, so it may outlive its worker.
-                    pass_fds=[job.claim.fd],
-                    start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
+                # The run holds the lock of its trial by the descriptor of the claim, so it may outlive its worker.
+                process: Union[subprocess.Popen[bytes], ForkedProcess, None] = self._runs.start(
+                    arguments, environment(), reported.environment, output.fileno(), job.claim.fd
                 )
+                if process is None:
+                    process = subprocess.Popen(
+                        [*module_command("mxtrain"), *arguments],
+                        cwd=self._working_folder,
+                        env={**environment(), **reported.environment},
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        pass_fds=[job.claim.fd],
+                        # Otherwise Ctrl-C would reach it twice: from the terminal and from here.
+                        start_new_session=True,
+                    )
             code = self._wait(process, job, budget)
         job.cause = reported.cause
         return code
 
-    def _wait(self, process: subprocess.Popen[bytes], job: Job, budget: Optional[int]) -> int:
+    def _wait(self, process: Union[subprocess.Popen[bytes], ForkedProcess], job: Job, budget: Optional[int]) -> int:
         """Waits for the process of a trial, and shows its progress; returns its exit code."""
         try:
             with self._display(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):

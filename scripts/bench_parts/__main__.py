@@ -228,7 +228,7 @@ PARTS: Dict[str, Part] = {
         ],
     ),
     "tune": Part(
-        "mxtrain tune: ASHA beside a grid, two workers beside one (22 minutes)",
+        "mxtrain tune: ASHA beside a grid (20 minutes)",
         tuning.tune,
         [
             "A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
@@ -236,6 +236,16 @@ PARTS: Dict[str, Part] = {
             "12 and 24 epochs) then goes through its trials and reads their values at the rungs. tabular maximizes the "
             "area under the ROC curve. Its log loss on 85 validation rows is shown as well: there the second best "
             "trial of the grid is already 0.8 to 21 % worse than the best, so only the best trial itself counts."
+        ],
+    ),
+    "short_runs": Part(
+        "trials of three epochs: trials a minute, start, two workers beside one (5 minutes; --before FOLDER compares)",
+        tuning.short_runs,
+        [
+            "`mxtrain tune`, 12 trials of `task=classification` (LeNet) with 3 epochs. A trial starts with the line "
+            "that names it, and ends its start with the first step; the first trial, which also starts the fork "
+            "server, is left out of what is said of later ones. Bytecode is compiled before. Two workers share 8 "
+            "trials of `model=mlp` with 30 epochs and one thread each, their start included.",
         ],
     ),
     "verify": Part(

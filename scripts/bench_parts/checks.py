@@ -23,6 +23,7 @@ from bench_parts.harness import (
     Options,
     ProcessFailed,
     in_turn,
+    installed_environment,
     rows_of,
     run,
     say,
@@ -231,9 +232,49 @@ def start(options: Options) -> Measured:
             measured.add(f"{title}, {name}", "s", [seconds[position] for seconds in found[name]])
     middle = measured.series[len(checkouts) - 1].median
     measured.at_most("first visible line: median, s after Enter", middle, 1.0)
+    measured.at_most("first step: median, s after Enter", measured.series[-1].median, 2.0)
+    short_commands(options, checkouts, measured)
     if options.before:
         measured.notes.append(f"Before: commit {commit_of(checkouts['before'])}, in turns with now.")
     return measured
+
+
+SHORT: Dict[str, Tuple[List[str], int, float]] = {
+    "eval": (["eval", "run"], 0, 1.5),
+    "predict": (["predict", "run", "sample=5"], 0, 1.5),
+    "--help": (["--help"], 0, 0.35),
+    "--version": (["--version"], 0, 0.35),
+    "a wrong override": (["optimizer.lrr=0.1"], 2, 0.35),
+}
+"""Name -> arguments, exit code, and the seconds that it may take."""
+
+
+def short_commands(options: Options, checkouts: Mapping[str, Path], measured: Measured) -> None:
+    """Wall time of commands on a small run, beside a Python that does nothing."""
+    environments = {
+        name: installed_environment(path, bytecode_of(path, options.work)) for name, path in checkouts.items()
+    }
+    run(["-m", "mxtrain", "trainer.max_epochs=1", "hydra.run.dir=run"], environments["now"], options.work)
+
+    def seconds(arguments: Sequence[str], code: int, side: str, number: int) -> float:
+        began = time.perf_counter()
+        run(arguments, environments[side], options.work, (code,))
+        return time.perf_counter() - began
+
+    sides = {"python -c pass": partial(seconds, ["-c", "pass"], 0, "now")}
+    for name, (given, code, _) in SHORT.items():
+        for side in reversed(checkouts):
+            sides[f"{name}, {side}"] = partial(seconds, ["-m", "mxtrain", *given], code, side)
+    for title, values in in_turn(sides, 1 if options.quick else 6).items():
+        measured.add(title, "s", values[1:] or values)  # the first compiles the bytecode
+        name, _, side = title.rpartition(", ")
+        if side == "now":
+            measured.at_most(f"{name}: median, s", measured.series[-1].median, SHORT[name][2])
+
+
+def bytecode_of(checkout: Path, work: Path) -> Path:
+    """The folder of the compiled bytecode of a checkout."""
+    return work / f"bytecode-{checkout.name}"
 
 
 def seconds_after_enter(checkout: Path, folder: Path) -> Tuple[float, float]:
@@ -242,7 +283,11 @@ def seconds_after_enter(checkout: Path, folder: Path) -> Tuple[float, float]:
     Raises:
         ProcessFailed: the run ended before its first step.
     """
-    environment = {**untouched_environment(), "PYTHONPATH": str(checkout), "TERM": "xterm", "COLUMNS": "120"}
+    environment = {
+        **installed_environment(checkout, bytecode_of(checkout, folder.parent)),
+        "TERM": "xterm",
+        "COLUMNS": "120",
+    }
     began = time.perf_counter()
     process, terminal = _start_on_terminal([sys.executable, "-m", "mxtrain", *START], environment, folder)
     shown_s: Optional[float] = None

@@ -299,6 +299,13 @@ def untouched_environment() -> Dict[str, str]:
     return _with_path(os.environ)
 
 
+def installed_environment(checkout: Path, bytecode: Path) -> Dict[str, str]:
+    """Returns the environment of an installed copy: the bytecode of a checkout is compiled once, and kept elsewhere."""
+    environment = {**untouched_environment(), "PYTHONPATH": str(checkout), "PYTHONPYCACHEPREFIX": str(bytecode)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def tuned_environment(num_devices: int = 1) -> Dict[str, str]:
     """Returns the environment of `runtime=auto`: the caller's settings and, for the rest, the choices of mxtrain."""
     from mxtrain.runtime import Runtime

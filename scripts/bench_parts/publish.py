@@ -47,7 +47,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     ),
     "inference": ("Inference", ("inference", "memory", "beam_search", "serve", "export")),
     "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill", "prune")),
-    "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
+    "command-line": ("Command line", ("cli", "start", "short_runs", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora", "object_stores")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),

@@ -6,12 +6,28 @@ import json
 import os
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import time
+from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
-from bench_parts.harness import ENDS_WELL, ONE_THREAD, Measured, Options, run, say, untouched_environment
+from bench_parts.checks import commit_of
+from bench_parts.harness import (
+    ENDS_WELL,
+    ONE_THREAD,
+    Measured,
+    Options,
+    in_turn,
+    installed_environment,
+    run,
+    say,
+    status_of,
+    untouched_environment,
+)
 
 TASKS = {
     "classification": ["model=mlp"],
@@ -59,8 +75,6 @@ def tune(options: Options) -> Measured:
         found.add(f"{task}: distance from the grid's best", "ratio", losses)
         found.at_most(f"{task}: steps of ASHA / steps of the grid, median", found.series[-2].median, 1 / 3)
         found.at_most(f"{task}: distance from the grid's best, largest", max(losses), NEAR)
-    if not options.only or options.only in "workers":
-        two_workers(options, found)
     return found
 
 
@@ -162,6 +176,83 @@ def two_workers(options: Options, found: Measured) -> None:
             rates[workers].append(60 * trials / (time.monotonic() - began))
     limit = 1.8 if (os.cpu_count() or 1) > 1 else None
     found.compare("trials a minute of two workers / of one", rates[2], rates[1], limit)
+
+
+class ShortStudy(NamedTuple):
+    """A study of short trials: how fast they were, and the hashes of their weights."""
+
+    per_minute: float
+    later_per_minute: float
+    """Without the start of the study and the first trial."""
+    starts_s: Sequence[float]
+    """Seconds from the line of each later trial until its training begins."""
+    weights: Sequence[str]
+    cpu_s: float
+    """Processor time of the study and all of its processes."""
+
+
+def short_runs(options: Options) -> Measured:
+    """Trials of three epochs, in turns with those of another checkout (`--before`); two workers beside one."""
+    found, checkouts, trials = Measured(), options.checkouts(), 3 if options.quick else 12
+    for name, checkout in checkouts.items():  # compiles the bytecode
+        short_study(checkout, options.work / f"first-{name}", options.work / f"bytecode-{name}", 2)
+
+    def one(name: str, number: int) -> ShortStudy:
+        few, many = (
+            short_study(
+                checkouts[name], options.work / f"{count}-{name}-{number}", options.work / f"bytecode-{name}", count
+            )
+            for count in (2, trials)
+        )
+        return many._replace(cpu_s=(many.cpu_s - few.cpu_s) / (trials - 2))
+
+    studies = in_turn({name: partial(one, name) for name in checkouts}, options.turns or (1 if options.quick else 3))
+    for name, each in studies.items():
+        found.add(f"processor time of a further trial, {name}", "s", [one.cpu_s for one in each])
+        found.add(f"short trials a minute, {name}", "1/min", [one.per_minute for one in each])
+        found.add(f"short trials a minute after the first, {name}", "1/min", [one.later_per_minute for one in each])
+        found.add(f"start of a trial, {name}", "s", [value for one in each for value in one.starts_s])
+    found.at_most("start of a trial: median, s", statistics.median(studies["now"][0].starts_s), 0.3)
+    if options.before:
+        rates = {name: [one.later_per_minute for one in each] for name, each in studies.items()}
+        found.compare("short trials a minute after the first, now / before", rates["now"], rates["before"], 4.0)
+        used = {name: [one.cpu_s for one in each] for name, each in studies.items()}
+        found.compare("processor time of a further trial, before / now", used["before"], used["now"], None)
+        differ = {one.weights for each in studies.values() for one in each}
+        found.at_most("short trials: sets of weights beside the first", len(differ) - 1, 0)
+        found.notes.append(f"Before: commit {commit_of(checkouts['before'])}, in turns with now.")
+    if not options.only or options.only in "workers":
+        two_workers(options, found)
+    return found
+
+
+def short_study(checkout: Path, folder: Path, bytecode: Path, trials: int) -> ShortStudy:
+    """Trains a study of LeNet with three epochs for each trial."""
+    given = ["trainer.max_epochs=3", "logger=jsonl", "trainer.test=false", "optimizer.lr=log(1e-3,1e-1)"]
+    command = [sys.executable, "-m", "mxtrain", "tune", str(folder), *given, f"n_trials={trials}", "sampler=random"]
+    begun_at: List[float] = []
+    began = ended = time.time()
+    environment = installed_environment(checkout, bytecode)
+    with subprocess.Popen(command, cwd=folder.parent, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            begun_at += [time.time()] if "optimizer.lr=" in line and line.startswith("trial ") else []
+            ended = time.time() if "finished after" in line else ended
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+    if process.returncode:
+        raise ValueError(f"the study ended with {process.returncode}")
+    starts = [training_began(folder / str(number)) - begun_at[number] for number in range(1, trials)]
+    weights = [str(status_of(folder / str(number))["weights_sha256"]) for number in range(trials)]
+    later = 60 * (trials - 1) / (ended - begun_at[1])
+    rate = 60 * trials / (ended - began)
+    return ShortStudy(rate, later, starts, tuple(weights), used.ru_utime + used.ru_stime)
+
+
+def training_began(run_dir: Path) -> float:
+    """The time at which a run began its first step, by its log."""
+    line = next(line for line in (run_dir / "train.log").read_text().splitlines() if "run begins" in line)
+    return datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
 
 
 def start(command: Sequence[str], environment: Dict[str, str]) -> subprocess.Popen:

@@ -62,12 +62,17 @@ def start_worker(folder: Path, *arguments: str, stdout: int = subprocess.DEVNULL
     )
 
 
-def children_of(process: subprocess.Popen) -> List[int]:
+def children_of(pid: int) -> List[int]:
     try:
-        text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return []
     return [int(word) for word in text.split()]
+
+
+def runs_of(worker: subprocess.Popen) -> List[int]:
+    """Processes of trials, which the fork server of a worker has started."""
+    return [run for server in children_of(worker.pid) for run in children_of(server)]
 
 
 def kill_and_finish(mxtrain, arguments: List[str], num_kills: int, seed: int, kills_runs: bool) -> Path:
@@ -79,12 +84,12 @@ def kill_and_finish(mxtrain, arguments: List[str], num_kills: int, seed: int, ki
         worker = start_worker(mxtrain.folder, *(arguments if not study.exists() else ["study"]))
         try:
             deadline = time.monotonic() + 60
-            while not children_of(worker) and worker.poll() is None and time.monotonic() < deadline:
+            while not runs_of(worker) and worker.poll() is None and time.monotonic() < deadline:
                 if draw.random() < 0.02:
                     break  # before anything has begun
                 time.sleep(0.05)
             time.sleep(draw.uniform(0, 4))
-            runs = children_of(worker) if kills_runs and number % 3 == 2 else []
+            runs = runs_of(worker) if kills_runs and number % 3 == 2 else []
         finally:
             worker.kill()
             worker.communicate()

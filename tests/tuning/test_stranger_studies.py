@@ -259,6 +259,7 @@ def test_study_changed_after_the_check_is_trained_as_checked(
             stranger.change(overrides=["model._target_=evil.Evil"])
             return 2
 
+    monkeypatch.setattr("mxtrain.tuning.worker.ForkServer.start", lambda *_: None)
     monkeypatch.setattr("mxtrain.tuning.worker.subprocess.Popen", Process)
     assert main(["tune", str(stranger.study), "n_trials=3"]) == 2
     assert json.loads((stranger.study / "study.json").read_text())["overrides"][-1] == "model._target_=evil.Evil"

@@ -43,9 +43,10 @@ from mxtrain.errors import (
     describe_out_of_memory,
     describe_unexpected,
 )
-from mxtrain.runtime import RuntimeReport
+from mxtrain.runtime import RuntimeReport, preloaded
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.runtime.preloaded import is_mxnet_loaded
 from mxtrain.terminal.program import command_line
 from mxtrain.training.remedies import less_memory
 from mxtrain.training.resume import (
@@ -266,6 +267,7 @@ def begin_run(
             log.info("%s", already_finished_message(run_dir, end.cause, end.step))
             return end
     report_environment(report, description)
+    preloaded.begin()
     # Imports MXNet: only from here on.
     from mxtrain.archive.provenance import write_meta
     from mxtrain.engine.backend import native_operators
@@ -283,7 +285,7 @@ def begin_run(
 
 def report_environment(report: RuntimeReport, description: Description) -> None:
     """Logs the settings that were made before MXNet is loaded, and the settings that have no effect."""
-    if "mxnet" not in sys.modules:  # in a sweep, only for the first job of this process
+    if not is_mxnet_loaded():  # in a sweep, only for the first job of this process
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)

@@ -1,16 +1,23 @@
-"""Loads what a worker needs, in a process that may have to take the place of one."""
+"""Loads what a worker needs, in a process that may have to take the place of one, or that forks for each run."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from contextlib import suppress
-from typing import List, Optional
+from typing import Callable, List, Optional
 
+from mxtrain.cluster import fork_server
 from mxtrain.cluster.standby import wait_until_needed
 from mxtrain.composing.environment import prepare_environment
 from mxtrain.config.groups import Description
-from mxtrain.errors import MxtrainError
+from mxtrain.config.search_path import module_command
+from mxtrain.engine.collection import collection_paused
+from mxtrain.errors import EXIT_FINISHED, MxtrainError
 from mxtrain.kvstore.world import World
+from mxtrain.runtime import preloaded, spinning
+from mxtrain.runtime.apply import SET_BY_MXTRAIN, is_set_by_mxtrain, lets_threads_spin
 
 
 def stand_by(description: Description) -> Optional[List[str]]:
@@ -20,25 +27,88 @@ def stand_by(description: Description) -> Optional[List[str]]:
     try:
         # Errors are those of the process that takes the place: by then, the files may be other ones.
         with suppress(MxtrainError):
-            _load(description)
+            _import_libraries(description)
+            _open_inputs(description)
     finally:
         logging.disable(logging.NOTSET)
     return wait_until_needed()
 
 
-def _load(description: Description) -> None:
+def serve_forks(describe: Callable[[], Description]) -> List[str]:
+    """Loads the libraries of a run, and forks for each run; see `mxtrain.cluster.fork_server`.
+
+    Args:
+        describe: composes and checks the first run.
+
+    Returns:
+        In each fork, the arguments of its command line. The server itself never returns.
+    """
+    connection = fork_server.take_connection()
+    preloaded.begin_server()
+    logging.disable(logging.CRITICAL)
+    try:
+        with collection_paused(freeze=True):
+            description = describe()
+            if description.kvstore.distributed:
+                sys.exit(EXIT_FINISHED)  # a supervisor of several processes imports no MXNet
+            prepare_environment(description)
+            _import_libraries(description)
+            if not is_on_cpu(description):
+                sys.exit(EXIT_FINISHED)  # CUDA does not survive a fork
+            import mxtrain.kvstore.mxnet_store
+            import mxtrain.parallel.grid  # noqa: F401
+            from mxtrain.archive.provenance import PACKAGE_FOLDER, own_git_state
+
+            own_git_state(str(PACKAGE_FOLDER))  # the forks record it without asking git
+    except MxtrainError:
+        sys.exit(EXIT_FINISHED)  # the run says it again
+    finally:
+        logging.disable(logging.NOTSET)
+    order = fork_server.serve(connection)
+    _begin_fork(order)
+    return order.arguments
+
+
+def _begin_fork(order: fork_server.Order) -> None:
+    """Makes a fork like a new process that has just imported the libraries."""
+    import numpy
+
+    numpy.random.seed()  # otherwise all forks would draw the same numbers
+    lets_spin = lets_threads_spin()
+    set_by_imports = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in order.environment and name != SET_BY_MXTRAIN and not is_set_by_mxtrain(name)
+    }
+    command = [*module_command("mxtrain"), *order.arguments]
+    preloaded.enter(command, order.environment, set_by_imports)
+    if lets_spin:
+        spinning.start()
+
+
+def _import_libraries(description: Description) -> None:
     # Imports MXNet: only from here on.
     import mxtrain.cluster.launch.run  # noqa: F401
-    from mxtrain.training.batch_size import is_automatic
-    from mxtrain.training.build import open_inputs
+    from mxtrain.training.build import open_inputs  # noqa: F401
     from mxtrain.training.callback_list import build_callbacks  # noqa: F401
 
     if description.kvstore.ring:
         from mxtrain.kvstore.horovod_store import load_horovod
 
         load_horovod()
-    # An automatic batch size would be found by training, and a network on GPUs would take their memory.
+
+
+def is_on_cpu(description: Description) -> bool:
+    """Returns True if a run uses no GPU."""
     devices = [device for stages in description.parallel.resolve_devices() for device in stages]
-    if not is_automatic(description) and all(device.device_type == "cpu" for device in devices):
+    return all(device.device_type == "cpu" for device in devices)
+
+
+def _open_inputs(description: Description) -> None:
+    from mxtrain.training.batch_size import is_automatic
+    from mxtrain.training.build import open_inputs
+
+    # An automatic batch size would be found by training, and a network on GPUs would take their memory.
+    if not is_automatic(description) and is_on_cpu(description):
         # A rank above 0, which neither hashes the data nor needs the files of initial values.
         open_inputs(description, World(1, 2))

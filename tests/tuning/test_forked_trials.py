@@ -1,0 +1,101 @@
+"""Trials that a fork server starts: the bits and the recorded environment of new processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import numpy
+import pytest
+
+pytest.importorskip("optuna", minversion="4")
+
+from running import has_steps
+from waiting import wait_until
+
+from mxtrain.cluster import fork_server
+from mxtrain.cluster.fork_server import ForkServer, Order
+from mxtrain.cluster.launch.preload import _begin_fork
+from mxtrain.errors import EXIT_BUDGET, EXIT_SIGTERM
+from mxtrain.runtime import preloaded
+from mxtrain.runtime.apply import SET_BY_MXTRAIN
+from mxtrain.tuning.worker import environment
+
+FAST = ("model=mlp", "model.dropout=0.5", "logger=jsonl", "trainer.test=false", "trainer.max_epochs=2")
+
+
+def run_mxtrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "mxtrain", *arguments], cwd=folder, env=environment(), check=True, capture_output=True
+    )
+
+
+def read(path: Path) -> Dict[str, Any]:
+    content: Dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_a_fork_draws_numbers_of_its_own_and_keeps_variables_of_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(os.environ)
+    monkeypatch.setattr(preloaded, "_fork", None)
+    monkeypatch.setenv("SET_BY_IMPORT", "1")
+    monkeypatch.setenv("SET_FOR_MXNET", "2")
+    monkeypatch.setenv(SET_BY_MXTRAIN, "SET_FOR_MXNET=2")
+    try:
+        numpy.random.seed(5)
+        drawn = numpy.random.random()
+        numpy.random.seed(5)
+        _begin_fork(Order(["train"], {**before, "OF_RUN": "3"}))
+        assert numpy.random.random() != drawn
+        assert dict(os.environ) == {**before, "OF_RUN": "3", "SET_BY_IMPORT": "1"}
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.mark.slow
+def test_trials_have_the_bits_and_the_variables_of_new_processes(tmp_path: Path) -> None:
+    """The second trial needs other variables than the first, for which the server has imported MXNet."""
+    run_mxtrain(tmp_path, "tune", "study", *FAST, "runtime.threads=choice(2,1)", "optimizer.lr=0.05", "sampler=grid")
+    for number, path in enumerate(sorted((tmp_path / "study").glob("[0-9]"))):
+        trial = read(path / "meta.json")
+        (threads,) = [word for word in trial["argv"] if word.startswith("runtime.threads=")]
+        run_mxtrain(tmp_path, *FAST, threads, "optimizer.lr=0.05", f"hydra.run.dir={number}")
+        alone = read(tmp_path / str(number) / "meta.json")
+        assert trial["runtime"] == alone["runtime"]
+        ends = [read(folder / "status.json") for folder in (path, tmp_path / str(number))]
+        assert ends[0]["weights_sha256"] == ends[1]["weights_sha256"] and ends[0]["metrics"] == ends[1]["metrics"]
+    assert number == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not fork_server.can_fork(), reason="the C library has no _Fork")
+def test_a_server_serves_runs_of_one_process_and_no_wrong_ones(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+
+        def start(server: ForkServer, *words: str) -> Any:
+            arguments = ["train", *FAST, *words, f"hydra.run.dir={tmp_path / 'run'}"]
+            return server.start(arguments, environment(), {}, log.fileno(), log.fileno())
+
+        served = ForkServer(tmp_path)
+        try:
+            assert start(served, "trainer.max_steps=1").wait() == EXIT_BUDGET
+            assert start(served, "optimizer.lr=nonsense").wait() == 2
+            process = served._process
+            assert process is not None and len(os.listdir(f"/proc/{process.pid}/task")) == 1
+            long = start(served, "trainer.max_epochs=10000")
+            wait_until(has_steps(tmp_path / "run", 30))
+            # The program of the server: a run that needs other variables would have started anew.
+            assert len({Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (process.pid, long.pid)}) == 1
+            long.terminate()
+            assert long.wait() == EXIT_SIGTERM
+        finally:
+            served.close()
+        for words in (["model.hiden=3"], ["kvstore=dist_sync", "cluster.workers=2"]):
+            refused = ForkServer(tmp_path)
+            assert start(refused, *words) is None and refused._is_useless
+    assert "optimizer.lr=nonsense" in (tmp_path / "log").read_text()
