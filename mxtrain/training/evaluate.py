@@ -197,7 +197,7 @@ class Evaluator:
                 outputs = outputs[:-count]
             # Without this limit, the outputs of the whole split could be in memory at once.
             pending.append(outputs[0])
-            while len(pending) > (1 if _num_bytes(batch.inputs) >= LARGE_BATCH_BYTES else BATCHES_AHEAD):
+            if len(pending) > (1 if _num_bytes(batch.inputs) >= LARGE_BATCH_BYTES else BATCHES_AHEAD):
                 pending.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
 
