@@ -82,7 +82,8 @@ class JoinedStore(Store):
         """
         for owner, array in zip(owners, arrays):
             if owner != self.world.rank:
-                array[:] = NOTHING
+                array[:] = 0
+                nd.negative(array, out=array)  # `array[:] = NOTHING` writes 0.0
         if arrays[0].dtype == np.float64:  # `verify`
             for array in arrays:
                 self.exact_sum(array).copyto(array)

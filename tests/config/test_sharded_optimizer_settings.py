@@ -35,6 +35,10 @@ def test_combinations_are_refused(describe_run: Any, overrides: Tuple[str, ...],
         describe_run(*SHARDED, *overrides)
 
 
+def test_norms_of_whole_parameters_are_allowed(describe_run: Any) -> None:
+    assert describe_run(*SHARDED, "optimizer=lamb").kvstore.shards_optimizer
+
+
 def test_stores_without_joined_workers_do_not_have_the_setting(describe_run: Any) -> None:
     with pytest.raises(ConfigError, match="shard_optimizer"):
         describe_run("kvstore=local", "kvstore.shard_optimizer=true")

@@ -13,7 +13,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore import joined_store
 from mxtrain.kvstore.reduction import Reduction
-from mxtrain.kvstore.sharded_updater import ShardedUpdater, divide
+from mxtrain.kvstore.sharded_updater import divide
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.spec import Optimizer
@@ -48,19 +48,21 @@ class Worker:
     def __init__(self, kind: Callable[[], Any], world: World = ALONE, rendezvous: Any = None):
         draw = np.random.default_rng(3)
         self.weights = {name: nd.array(draw.normal(size=shape)) for name, shape in SHAPES.items()}
-        self.weights["head.weight"][0, 0] = -0.0
+        self.weights["stem.gamma"][0, 0] = -0.0  # not trained, so it stays
         self.gradients = [nd.zeros(shape) for shape in SHAPES.values()]
         self.updater: Any = build(kind, self.weights)
         if rendezvous is not None:
             self.reductions = [Reduction(name, [array], 0) for name, array in zip(SHAPES, self.gradients)]
             store = ThreadStore(world, rendezvous, bucket_bytes=BUCKET_BYTES)
-            self.updater = ShardedUpdater(store, functools.partial(build, kind), self.weights, self.reductions)
+            store.shards_optimizer = True
+            self.updater = store.shard_updater(functools.partial(build, kind), self.weights, self.reductions)
 
     def step(self, number: int) -> None:
         draw = np.random.default_rng(number)
         for gradient in self.gradients:
             gradient[:] = draw.normal(size=gradient.shape)
-        self.updater.freeze(["body.gamma"] if number == 1 else [])
+        # All that worker 0 of three trains, so its updates are fewer than those of the others.
+        self.updater.freeze(["stem.weight"] if number == 1 else [])
         self.updater.update(self.gradients, 0.1 / number)
 
     def outcome(self) -> Tuple[Dict[str, bytes], Dict[str, Tuple[bytes, str]], Any]:
