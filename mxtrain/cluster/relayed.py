@@ -1,4 +1,7 @@
-"""Controls processes on other hosts through relays there (`mxtrain.cluster.remote`)."""
+"""Controls processes on other hosts through relays there (`mxtrain.cluster.remote`).
+
+Which launchers there are: docs/decisions/0152-launchers.md.
+"""
 
 from __future__ import annotations
 

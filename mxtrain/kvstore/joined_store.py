@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.times import WorkerTimes, is_paced, is_timed
 from mxtrain.kvstore.world import World
-
-if TYPE_CHECKING:
-    from mxtrain.kvstore.sharded_updater import ShardedUpdater
-    from mxtrain.optimizer.updater import Updater
 
 HostOrDevice = Union[np.ndarray, nd.NDArray]
 NUMBERS_PER_MESSAGE = 1 << 20
@@ -50,18 +46,6 @@ class JoinedStore(Store):
 
     shards_optimizer = False
     """True if each worker updates a part of the parameters and sends it to the others."""
-
-    def shard_updater(
-        self,
-        build: Callable[[Mapping[str, nd.NDArray]], Updater],
-        weights: Mapping[str, nd.NDArray],
-        reductions: Sequence[Reduction],
-    ) -> Union[Updater, ShardedUpdater]:
-        if not self.shards_optimizer:
-            return super().shard_updater(build, weights, reductions)
-        from mxtrain.kvstore.sharded_updater import ShardedUpdater
-
-        return ShardedUpdater(self, build, weights, reductions)
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.

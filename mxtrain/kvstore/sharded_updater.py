@@ -125,10 +125,10 @@ class ShardedUpdater:
         numbers = self._updater.numbers()
         own_counts = numbers["update_counts"]
         counts = self._store.total([own_counts.get(name, 0) for name in self.names]).astype(int).tolist()
-        numbers["update_counts"] = dict(zip(self.names, counts))
         # The count of the whole optimizer, which is the largest one, may be that of a parameter of another worker.
-        numbers["attributes"]["num_update"] = max([numbers["attributes"]["num_update"], *counts])
-        return gathered, numbers
+        attributes = numbers["attributes"]
+        attributes = {**attributes, "num_update": max([attributes["num_update"], *counts])}
+        return gathered, {**numbers, "update_counts": dict(zip(self.names, counts)), "attributes": attributes}
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Updater`; takes the state of all parameters.

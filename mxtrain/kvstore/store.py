@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.chunk_client import ChunkClient
     from mxtrain.kvstore.reduction import Reduction
     from mxtrain.kvstore.remote_updater import RemoteUpdater
-    from mxtrain.kvstore.sharded_updater import ShardedUpdater
     from mxtrain.kvstore.table_client import TableClient
-    from mxtrain.optimizer.updater import Updater
     from mxtrain.types import Stateful
     from mxtrain.types.annotations import Config
 
@@ -68,21 +66,6 @@ class Store:
             steps_per_epoch: steps of an epoch on each worker.
         """
         raise NotImplementedError(f"{type(self).__name__} does not update.")
-
-    def shard_updater(
-        self,
-        build: Callable[[Mapping[str, NDArray]], Updater],
-        weights: Mapping[str, NDArray],
-        reductions: Sequence[Reduction],
-    ) -> Union[Updater, ShardedUpdater]:
-        """Builds the updater of this worker's part of the parameters; here of all of them.
-
-        Args:
-            build: builds the updater of some parameters.
-            weights: structural name -> parameter to train.
-            reductions: the gradients of a step.
-        """
-        return build(weights)
 
     def build_synchronization(
         self,

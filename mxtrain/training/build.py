@@ -23,6 +23,8 @@ from mxtrain.data.identity import identify
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.data.spec import samples_per_step
 from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.sharded_updater import ShardedUpdater
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
@@ -116,8 +118,10 @@ def build_step(
     updater: Union[Updater, RemoteUpdater, ShardedUpdater]
     if store.servers_update:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
+    elif isinstance(store, JoinedStore) and store.shards_optimizer:
+        updater = ShardedUpdater(store, build_local, weights, strategy.reductions)
     else:
-        updater = store.shard_updater(build_local, weights, strategy.reductions)
+        updater = build_local(weights)
     table_updates = TableUpdates(description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
     strategy.remote.connect(store, table_updates)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
