@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
@@ -163,6 +163,7 @@ class FakeChannel:
     """The connection to a driver that has placed everything, and starts nothing."""
 
     placed: Dict[str, Any] = {}
+    name = "Ray"
     started_here: List[str] = []
     shutdown_timeout_s = 0.0
 
@@ -171,6 +172,14 @@ class FakeChannel:
         self.is_placed, self.last_placed, self.problem, self.progress, self.end = True, self.placed, "", "", "over"
         self.sent: List[Dict[str, Any]] = []
         self.processes: Dict[int, Any] = {}
+        self.heartbeat_at: Dict[int, float] = {}
+        self.hosts: Dict[int, str] = {}
+
+    def exchange_messages(self) -> None:
+        """Receives nothing."""
+
+    def missing(self) -> None:
+        """Nothing counts as lost."""
 
     def send(self, message: Dict[str, Any]) -> None:
         self.sent.append(message)
@@ -259,6 +268,38 @@ def test_reserved_cpus_and_gpus_are_those_that_a_worker_uses(monkeypatch: pytest
         assert one.get("OMP_NUM_THREADS") == ("4" if is_worker else None)
         assert one.get("MXTRAIN_OWN_GPUS") == ("1" if is_worker else None)
         assert one["DMLC_LOCAL"] == "1"  # one machine: sockets in its file system
+
+
+def test_standbys_start_in_the_bundles_of_their_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    placed = {"address": "127.0.0.1", "cluster": "", "nodes": ["a", "b", "c"], "addresses": ["127.0.0.1"]}
+    monkeypatch.setattr(FakeChannel, "placed", placed)
+    monkeypatch.setattr(ray_launcher, "RayChannel", FakeChannel)
+    monkeypatch.setattr(ray_launcher, "_require_ray", lambda: None)
+    launcher = RayLauncher(Cluster(workers=3, launcher="ray", standby=True), None)
+    channel: Any = launcher._channel
+    channel.end = None
+    with closing(launcher), ExitStack() as stack:
+        processes = launcher.start(["train"], tmp_path, 0, stack)
+        launcher.prepare(processes)
+        launcher.prepare(processes)
+        assert [(sent["bundle"], sent["is_standby"]) for sent in channel.sent] == [
+            *[(bundle, False) for bundle in range(3)],
+            *[(bundle, True) for bundle in range(3)],
+        ]
+        begun, moved, unstarted = launcher._standbys.values()
+        begun.take({"pid": 7})
+        moved.take({"pid": 8})
+        moved.bundle = 2  # Ray has placed the bundles anew
+        channel.sent.clear()
+        new = [process.start_replacement(process.spec) for process in processes]
+        for process in new:
+            stack.callback(process.close)
+        assert new[0] is begun and new[1] is not moved and new[2] is not unstarted and not launcher._standbys
+        assert [(sent["of"], sent["begin"]["arguments"]) for sent in channel.sent if "begin" in sent] == [
+            (3, ["train"])
+        ]
+        assert [sent["bundle"] for sent in channel.sent if "start" in sent] == [1, 2]
+        assert [sent["kill"] for sent in channel.sent if "kill" in sent] == [4, 5]
 
 
 def test_variables_of_rays_workers_do_not_reach_processes() -> None:

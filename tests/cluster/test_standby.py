@@ -200,7 +200,8 @@ def test_a_standby_opens_data_and_network(
     description = describe_run(f"dataset.batch_size={batch_size}")
     devices = [[SimpleNamespace(device_type="cpu"), SimpleNamespace(device_type=kind)]]
     monkeypatch.setattr(type(description.parallel), "resolve_devices", lambda self: devices)
-    preload._load(description)
+    monkeypatch.setattr(preload, "prepare_environment", lambda description: None)
+    assert preload.stand_by(description) is None
     assert worlds == [World(1, 2)] * opened
 
 
