@@ -322,7 +322,7 @@ def gather_named(
     gathered: Dict[str, np.ndarray] = {}
     for rank in ranks:
         of_rank = store.arrays_of(rank, arrays, "local_sgd")
-        gathered.update({f"{kind}/{name}:{rank}": array for name, array in of_rank.items()})
+        gathered.update({f"{kind}/{name}:{rank}": np.asarray(array) for name, array in of_rank.items()})
     return gathered
 
 
