@@ -8,6 +8,7 @@ MXNet is imported before the fork, but no operation has run: its engine, which h
 run is a process of its own, in its own session, and does not end with the server or the client.
 
 Source of the fork without handlers: POSIX.1-2024, _Fork; glibc has it since 2.34.
+Reasons: docs/decisions/0155-fork-server.md.
 """
 
 from __future__ import annotations
