@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 import mxnet as mx
 import pytest
@@ -36,21 +36,21 @@ def plan(
 
 
 @pytest.mark.parametrize(
-    "given, step, meets_at",
+    "settings, step, meets_at",
     [
-        (plan(), 0, 50),
-        (plan(), 50, 100),
-        (plan(validate=20), 0, 20),
-        (plan(validate=20), 20, 40),
-        (plan(validate=20, save=15), 20, 30),
-        (plan(validate=20, save=15, keep=7), 20, 21),
-        (plan(max_steps=33), 20, 33),
-        (plan(max_steps=33), 33, 50),
+        ({}, 0, 50),
+        ({}, 50, 100),
+        ({"validate": 20}, 0, 20),
+        ({"validate": 20}, 20, 40),
+        ({"validate": 20, "save": 15}, 20, 30),
+        ({"validate": 20, "save": 15, "keep": 7}, 20, 21),
+        ({"max_steps": 33}, 20, 33),
+        ({"max_steps": 33}, 33, 50),
     ],
     ids=str,
 )
-def test_workers_meet_at_the_end_of_an_epoch_and_before(given: Plan, step: int, meets_at: int) -> None:
-    assert given.next_meeting(step, step // 50 * 50) == meets_at
+def test_workers_meet_at_the_end_of_an_epoch_and_before(settings: Dict[str, int], step: int, meets_at: int) -> None:
+    assert plan(**settings).next_meeting(step, step // 50 * 50) == meets_at
 
 
 def recorder(log_interval: int) -> Recorder:
