@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint.store import CheckpointStore
     from mxtrain.data.loading.samples import Splits
     from mxtrain.kvstore.remote_updater import RemoteUpdater
-    from mxtrain.kvstore.sharded_updater import ShardedUpdater
     from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
     from mxtrain.training.evaluate import Evaluator

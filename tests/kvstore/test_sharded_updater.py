@@ -13,7 +13,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore import joined_store
 from mxtrain.kvstore.reduction import Reduction
-from mxtrain.kvstore.sharded_updater import divide
+from mxtrain.kvstore.sharded_updater import ShardedUpdater, divide
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.spec import Optimizer
@@ -54,8 +54,7 @@ class Worker:
         if rendezvous is not None:
             self.reductions = [Reduction(name, [array], 0) for name, array in zip(SHAPES, self.gradients)]
             store = ThreadStore(world, rendezvous, bucket_bytes=BUCKET_BYTES)
-            store.shards_optimizer = True
-            self.updater = store.shard_updater(functools.partial(build, kind), self.weights, self.reductions)
+            self.updater = ShardedUpdater(store, functools.partial(build, kind), self.weights, self.reductions)
 
     def step(self, number: int) -> None:
         draw = np.random.default_rng(number)
