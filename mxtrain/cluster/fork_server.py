@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -159,6 +160,7 @@ class ForkedProcess:
         Raises:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
         """
+        end_s = math.inf if timeout is None else time.monotonic() + timeout
         if self._code is None:
             if not select.select([self._connection], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("fork", timeout or 0.0)
@@ -166,6 +168,8 @@ class ForkedProcess:
             if code is None:  # the server was killed, and nobody knows the exit code
                 code = -signal.SIGKILL
                 while state_of(self.pid) not in ("", "Z"):
+                    if time.monotonic() >= end_s:
+                        raise subprocess.TimeoutExpired("fork", timeout or 0.0)
                     time.sleep(POLL_S)
             self._code = int(code)
         return self._code

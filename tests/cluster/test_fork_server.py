@@ -122,8 +122,10 @@ def test_run_outlives_its_server(client: Client) -> None:
     os.kill(client.server_pid, signal.SIGKILL)
     waiting = threading.Thread(target=run.wait)
     waiting.start()
-    waiting.join(0.3)
+    waiting.join(0.15)
     assert waiting.is_alive() and state_of(run.pid) in ("R", "S")
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.wait(0.05)
     run.terminate()
     waiting.join(20)
     assert run.wait() == -signal.SIGKILL  # its exit code is unknown
