@@ -105,10 +105,16 @@ def own_code(config: Config) -> Dict[str, Json]:
         if target.partition(".")[0] == mxtrain.__name__:
             continue
         try:
-            hashes[target] = hashlib.sha256(Path(str(getattr(module, "__file__", ""))).read_bytes()).hexdigest()
+            hashes[target] = _hash_of_file(str(getattr(module, "__file__", "")))
         except OSError:
             hashes[target] = None
     return hashes
+
+
+@functools.cache
+def _hash_of_file(path: str) -> str:
+    """Returns the hash of a file at the first call in this process: a module is imported once, too."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _targets(node: object) -> Iterator[str]:

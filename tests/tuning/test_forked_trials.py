@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict
 
 import numpy
@@ -17,10 +19,12 @@ pytest.importorskip("optuna", minversion="4")
 from running import has_steps
 from waiting import wait_until
 
+from mxtrain.archive.provenance import own_code
 from mxtrain.cluster import fork_server
 from mxtrain.cluster.fork_server import ForkServer, Order
-from mxtrain.cluster.launch.preload import _begin_fork
-from mxtrain.errors import EXIT_BUDGET, EXIT_SIGTERM
+from mxtrain.cluster.launch import preload
+from mxtrain.engine.backend import mx
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGTERM
 from mxtrain.runtime import preloaded
 from mxtrain.runtime.apply import SET_BY_MXTRAIN
 from mxtrain.tuning.worker import environment
@@ -49,12 +53,38 @@ def test_a_fork_draws_numbers_of_its_own_and_keeps_variables_of_imports(monkeypa
         numpy.random.seed(5)
         drawn = numpy.random.random()
         numpy.random.seed(5)
-        _begin_fork(Order(["train"], {**before, "OF_RUN": "3"}))
+        preload._begin_fork(Order(["train"], {**before, "OF_RUN": "3"}))
         assert numpy.random.random() != drawn
         assert dict(os.environ) == {**before, "OF_RUN": "3", "SET_BY_IMPORT": "1"}
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def test_no_server_where_counting_gpus_initialises_cuda(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a run on the CPU, which counts GPUs, too."""
+    monkeypatch.setattr(preloaded, "_is_server", False)
+    monkeypatch.setattr(fork_server, "take_connection", lambda: None)
+    monkeypatch.setattr(fork_server, "serve", lambda connection: Order([], {}))
+    monkeypatch.setattr(preload, "prepare_environment", lambda description: None)
+    monkeypatch.setattr(preload, "_begin_fork", lambda order: None)
+    description = describe_run("parallel.devices=cpu:1")
+    assert preload.serve_forks(lambda: description) == []
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
+    with pytest.raises(SystemExit) as ended:
+        preload.serve_forks(lambda: description)
+    assert ended.value.code == EXIT_FINISHED
+
+
+def test_recorded_code_is_that_of_the_first_import(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = tmp_path / "tried_loss.py"
+    module.write_text("# as imported")
+    monkeypatch.setitem(sys.modules, "tried_loss", SimpleNamespace(__file__=str(module)))
+    config = {"loss": {"_target_": "tried_loss.Loss"}}
+    first = own_code(config)
+    assert first == {"tried_loss.Loss": hashlib.sha256(b"# as imported").hexdigest()}
+    module.write_text("# changed since")
+    assert own_code(config) == first
 
 
 @pytest.mark.slow

@@ -53,13 +53,18 @@ def serve_forks(describe: Callable[[], Description]) -> List[str]:
                 sys.exit(EXIT_FINISHED)  # a supervisor of several processes imports no MXNet
             prepare_environment(description)
             _import_libraries(description)
-            if not is_on_cpu(description):
-                sys.exit(EXIT_FINISHED)  # CUDA does not survive a fork
+            from mxtrain.engine.backend import mx
+
+            if mx.context.num_gpus():
+                # Counting GPUs has initialised CUDA, which works in no fork; each run counts them, also one on the CPU.
+                sys.exit(EXIT_FINISHED)
             import mxtrain.kvstore.mxnet_store
             import mxtrain.parallel.grid  # noqa: F401
-            from mxtrain.archive.provenance import PACKAGE_FOLDER, own_git_state
+            from mxtrain.archive.provenance import PACKAGE_FOLDER, own_code, own_git_state
 
-            own_git_state(str(PACKAGE_FOLDER))  # the forks record it without asking git
+            # The forks record the code that was imported here, also if its files have changed since.
+            own_git_state(str(PACKAGE_FOLDER))
+            own_code(description.config)
     except MxtrainError:
         sys.exit(EXIT_FINISHED)  # the run says it again
     finally:
