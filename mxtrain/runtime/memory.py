@@ -38,7 +38,7 @@ def resident_memory() -> int:
 
 
 def peak_memory() -> int:
-    """Returns the peak resident memory of this process in bytes ; 0 if it is unknown."""
+    """Returns the peak resident memory of this process in bytes; 0 if it is unknown."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

@@ -80,8 +80,10 @@ def _array_to_save(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_pla
 
 
 def _is_large(array: nd.NDArray, source: np.ndarray) -> bool:
-    """Returns True for an array in host memory that is filled in pieces: beside the tables of GPT-2, for which it is
-    the peak of an evaluation, 154 MiB of a second array and as many of the mapped file."""
+    """Returns True for an array in host memory that is large enough to be filled in pieces.
+
+    A second array beside the embedding of GPT-2, and the mapped file, took 154 MiB each at the peak of an evaluation.
+    """
     return _is_on_host(array) and source.nbytes >= 2 * PIECE_BYTES and np.dtype(array.dtype) == source.dtype
 
 

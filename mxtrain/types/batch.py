@@ -74,7 +74,7 @@ class Batch:
         return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.continues_previous)
 
     def without_inputs(self) -> Batch:
-        """Returns the batch without what only the network reads, for results that are read some batches later."""
+        """Returns the batch without inputs, ids and rows, for results that are read some batches later."""
         return replace(self, inputs=(), ids=None, rows=None)
 
     def cast(self, dtype: str) -> Batch:

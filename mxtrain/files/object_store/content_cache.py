@@ -134,7 +134,8 @@ class ContentCache:
             content = b""
         if len(content) == end - begin:
             return content
-        self._open.pop(path, None)
+        with self._lock:
+            self._open.pop(path, None)
         return None
 
     def _open_part(self, path: str, size: int) -> Optional[_OpenPart]:
