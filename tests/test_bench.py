@@ -25,7 +25,6 @@ from bench_parts import (  # noqa: E402
     gluoncv_side,
     memory,
     parts,
-    planning,
     publish,
     replay,
     task_races,
@@ -51,6 +50,7 @@ from bench_parts.harness import (  # noqa: E402
     tuned_environment,
 )
 from bench_parts.network import unsupported_reason  # noqa: E402
+from bench_parts.records import Records, noting_gaps  # noqa: E402
 from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
@@ -945,8 +945,13 @@ def test_measurements_in_pieces_are_continued_from_their_records(tmp_path: Path)
         raise AssertionError("it was measured again")
 
     options = Options(quick=False, work=tmp_path, records=tmp_path / "records.jsonl")
-    first = planning.Records(options)
-    assert first.get("a", None) is None and first.get("a", lambda: [1, 2]) == first.get("a", never) == [1, 2]
-    later = planning.Records(replace(options, minutes=0.0))
-    assert later.get("a", never) == [1, 2] and later.get("b", never) is None
-    assert planning.Records(replace(options, records=None)).get("a", None) is None
+    first = Records(options)
+    assert first.get("a") is None and first.get("a", lambda: [1, 2]) == first.get("a", never) == [1, 2]
+    assert first.require(["b", 0], float, "3") == 3.0
+    later = Records(replace(options, minutes=0.0))
+    assert later.get("a", never) == [1, 2] and later.get("c", never) is None and later.require(["b", 0], never) == 3.0
+    assert Records(replace(options, records=None)).get("a") is None
+    found = Measured()
+    with noting_gaps(found):
+        later.require(["b", 1], never)
+    assert found.notes == ["Not measured: b, 1."]

@@ -785,17 +785,17 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--records",
         type=Path,
         default=None,
-        help="faults, memory, restarts, slow_links, plan, plan_workers: a file for each run as it ends; runs that it "
-        "already holds count",
+        help="faults, ray_faults, memory, restarts, slow_links, uneven, plan, plan_workers: a file for each run as it "
+        "ends; runs that it already holds count",
     )
     parser.add_argument(
         "--minutes",
         type=float,
         default=math.inf,
-        help="faults, restarts, slow_links, plan, plan_workers: begin no further run after that",
+        help="the parts of --records but memory: begin no further run after that",
     )
     parser.add_argument(
-        "--before", default="", help="start: another checkout, which is measured in turns with this one"
+        "--before", default="", help="start, short_runs: another checkout, which is measured in turns with this one"
     )
     parser.add_argument(
         "--turns",
@@ -810,8 +810,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--only",
         default="",
         metavar="TEXT",
-        help="language_race, sparse, tables, export, memory, restarts, slow_links, plan, plan_workers: what has this "
-        "in its name",
+        help="language_race, sparse, tables, export, memory, restarts, slow_links, uneven, short_runs, plan, "
+        "plan_workers: what has this in its name",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

@@ -3,7 +3,6 @@ as it was or has ended with the cause, and what becomes of the weights."""
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import random
@@ -23,6 +22,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from bench_parts import network, poisoned
 from bench_parts.fault_run import Outcome, Run, differences, kill_below
 from bench_parts.harness import Measured, Options, ProcessFailed, say
+from bench_parts.records import append_record, read_records
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_NON_FINITE
 from mxtrain.kvstore.spec import has_horovod
 
@@ -476,7 +476,7 @@ def measure(options: Options) -> Measured:
     faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
         faults = [fault for fault in faults if fault.name == QUICK][:1]
-    records = [json.loads(line) for line in recorded_lines(options.records)]
+    records = read_records(options.records)
     done = {(r["store"], r["fault"], r["repetition"]) for r in records}
     # Each of them once, then each of them again: wherever it ends, all have as many runs.
     runs = [
@@ -491,9 +491,8 @@ def measure(options: Options) -> Measured:
 
         def play_in_time(run: Tuple[Fault, int]) -> Optional[Dict[str, Any]]:
             record = play(bench, *run) if time.monotonic() < deadline else None
-            if record is not None and options.records is not None:
-                with open(options.records, "a") as file:
-                    file.write(json.dumps(record) + "\n")
+            if record is not None:
+                append_record(options.records, record)
             return record
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -514,11 +513,6 @@ def play(bench: Bench, fault: Fault, repetition: int) -> Dict[str, Any]:
             seconds = Seconds(problem=str(error).replace(str(folder), "..."))
     say(f"  {fault.store}, {fault.name}, {repetition}, step {step}: {seconds.problem or 'right'}")
     return {"store": fault.store, "fault": fault.name, "repetition": repetition, "step": step, **asdict(seconds)}
-
-
-def recorded_lines(path: Optional[Path]) -> List[str]:
-    """Returns the lines of a file of `--records`; none if it is not there yet."""
-    return path.read_text().splitlines() if path is not None and path.exists() else []
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:

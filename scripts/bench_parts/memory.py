@@ -32,6 +32,7 @@ from bench_parts.parts import (
     language_overrides,
     race_overrides,
 )
+from bench_parts.records import Records
 
 BATCHES = 3
 """Batches that are evaluated or predicted, and steps of training."""
@@ -78,18 +79,18 @@ def _cases(options: Options) -> List[Race]:
 def measure(options: Options) -> Measured:
     """Measures all sides of a network one after the other; processes in `options.records` are not measured again."""
     found = Measured()
-    records = _Records(options.records)
+    records = Records(options)
     for one in _cases(options):
         for amp, dtype in DTYPES.items():
             folder = options.work / f"{one.network}-{amp}"
             folder.mkdir()
             title, sides = f"{one.name}, {dtype}", dict(_sides(one, amp, dtype, options, folder))
-            missing = [name for name in sides if f"{title}: {name}" not in records.figures]
+            missing = [name for name in sides if f"{title}: {name}" not in records]
             if {OURS_EVAL, OURS_PREDICT, GLUON} & {*missing}:
                 missing = [OURS_TRAIN, *(name for name in missing if name != OURS_TRAIN)]  # they read its run
             for name in missing:
                 records.add(f"{title}: {name}", sides[name].measure(folder))
-            figures = {name: records.figures[f"{title}: {name}"] for name in sides}
+            figures = {name: records.get(f"{title}: {name}") for name in sides}
             for name, one_side in figures.items():
                 say(f"  {title}: {name}: " + ", ".join(f"{kind} {value:.0f} MiB" for kind, value in one_side.items()))
                 for kind, value in one_side.items():
@@ -153,22 +154,3 @@ def _overrides(one: Race, amp: str, folder: Path) -> List[str]:
     # Images in memory count as the process's own, so there are no more than are needed.
     few = [] if one.network.startswith("bert") else [f"dataset.num_samples={one.batch_size * (BATCHES + 4) * 2}"]
     return [*race_overrides(one, amp, folder), *few]
-
-
-class _Records:
-    """Figures of processes by name, kept in a file so that a measurement can be made in pieces.
-
-    Args:
-        path: the file; None: none.
-    """
-
-    def __init__(self, path: Optional[Path]):
-        self._path = path
-        lines = path.read_text().splitlines() if path is not None and path.exists() else []
-        self.figures: Dict[str, Dict[str, float]] = dict(map(json.loads, lines))
-
-    def add(self, name: str, figures: Dict[str, float]) -> None:
-        self.figures[name] = figures
-        if self._path is not None:
-            with open(self._path, "a") as file:
-                file.write(json.dumps([name, figures]) + "\n")

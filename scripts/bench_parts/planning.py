@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-import time
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import mxtrain
 from bench_parts import network
 from bench_parts.distributed import timed
 from bench_parts.harness import Measured, Options, callback, say
 from bench_parts.parts import ZOO
+from bench_parts.records import Records
 from mxtrain.kvstore.spec import has_horovod
 from mxtrain.parallel.exchange import Link
 from mxtrain.parallel.forecast import Forecaster
@@ -97,36 +97,6 @@ PLACEMENTS = (
     Placement(replicas=2, stages=2, microbatches=4),
 )
 """None of these is measured by `plan` itself. A network is trained with every second one."""
-
-
-class Records:
-    """Measurements of a part: those in the file of `--records`, and new ones, which are appended to it.
-
-    Args:
-        options: `minutes` after the start no further measurement begins.
-    """
-
-    def __init__(self, options: Options):
-        self._path, self._end_s = options.records, time.monotonic() + 60 * options.minutes
-        lines = self._path.read_text().splitlines() if self._path is not None and self._path.exists() else []
-        self._found: Dict[str, Any] = dict(json.loads(line) for line in lines)
-
-    def get(self, key: str, measure: Optional[Callable[[], Any]]) -> Any:
-        """Returns the JSON values of a measurement, which is taken if it is missing and there is time.
-
-        Args:
-            key: its name.
-            measure: takes it; None: only what is recorded.
-
-        Returns:
-            The values; None if they are missing.
-        """
-        if key not in self._found and measure is not None and time.monotonic() < self._end_s:
-            self._found[key] = measure()
-            if self._path is not None:
-                with open(self._path, "a") as file:
-                    file.write(json.dumps([key, self._found[key]]) + "\n")
-        return self._found.get(key)
 
 
 def planned(options: Options) -> Measured:

@@ -9,7 +9,6 @@ directory, as on another machine). It must end with the weights and rows of an u
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -27,6 +26,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 from bench_parts.fault_run import Outcome, Run, differences, kill_below
 from bench_parts.harness import ROOT, Measured, Options, ProcessFailed, say
 from bench_parts.object_stores import write_records
+from bench_parts.records import append_record, read_records
 from mxtrain.checkpoint.folder import TEMPORARY
 from mxtrain.kvstore.spec import has_horovod
 
@@ -286,9 +286,7 @@ class KilledRun:
 def measure(options: Options) -> Measured:
     """Plays runs until there are enough kills, or the time is over."""
     stores = [store for store in STORES if store != "horovod" or has_horovod()]
-    records: List[Dict[str, Any]] = []
-    if options.records is not None and options.records.exists():
-        records = [json.loads(line) for line in options.records.read_text().splitlines()]
+    records: List[Dict[str, Any]] = read_records(options.records)
     wanted = 2 * len(stores) if options.quick else KILLS
     deadline = time.monotonic() + 60 * options.minutes
 
@@ -312,9 +310,7 @@ def measure(options: Options) -> Measured:
             }
             say(f"  {record}")
             records.append(record)
-            if options.records is not None:
-                with open(options.records, "a") as file:
-                    file.write(json.dumps(record) + "\n")
+            append_record(options.records, record)
             if not problem:
                 shutil.rmtree(run.folder)
     return summarize(records)

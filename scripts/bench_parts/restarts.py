@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,8 +13,9 @@ from statistics import median
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from bench_parts.fault_run import Outcome, Run, differences
-from bench_parts.faults import Bench, recorded_lines
+from bench_parts.faults import Bench
 from bench_parts.harness import Measured, Options, ProcessFailed, say
+from bench_parts.records import append_record, read_records
 from mxtrain.cluster.member import STANDBY_FD
 from mxtrain.kvstore.spec import has_horovod
 
@@ -37,7 +37,7 @@ WAYS = {"always": (), "warm": WARM}
 
 def measure(options: Options) -> Measured:
     """Kills each role of each store, with and without standbys in turn."""
-    records = [json.loads(line) for line in recorded_lines(options.records)]
+    records = read_records(options.records)
     done = {(record["store"], record["killed"], record["turn"]) for record in records}
     deadline = time.monotonic() + 60 * options.minutes
     turns = range(1 if options.quick else options.turns or 5)
@@ -57,9 +57,7 @@ def measure(options: Options) -> Measured:
                     record[way] = _restart(bench, store, victim, way, [*shared, *more], ready_s, expected)
                     say(f"{store}, {victim} killed, {way}, {turn}: {record[way]}")
                 records.append(record)
-                if options.records is not None:
-                    with open(options.records, "a") as file:
-                        file.write(json.dumps(record) + "\n")
+                append_record(options.records, record)
     return summarize(records)
 
 

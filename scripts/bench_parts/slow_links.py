@@ -5,19 +5,18 @@ A measurement that `--records FILE` holds already is not repeated, so the part c
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, List, NamedTuple, Sequence
 
 from bench_parts import network, rings
 from bench_parts.distributed import needs_hosts as needs_hosts
 from bench_parts.distributed import timed
-from bench_parts.harness import ONE_THREAD, Measured, Options, say, status_of, train
+from bench_parts.harness import ONE_THREAD, Measured, Options, status_of, train
 from bench_parts.parts import STEADY, ZOO, Race, race_overrides
+from bench_parts.records import Records, noting_gaps
 from mxtrain.kvstore.spec import has_horovod
 
 MBIT_PER_S, DELAY_MS, WORKERS = 1000, 10, 4
@@ -47,59 +46,14 @@ class Case(NamedTuple):
     every: int
 
 
-class NotMeasured(Exception):
-    """No time was left for a measurement."""
-
-
-class Journal:
-    """Measurements, which are written to a file as they end.
-
-    Args:
-        path: file of JSON lines [key, value]; None: nothing is written.
-        minutes: after which no further measurement begins.
-    """
-
-    def __init__(self, path: Optional[Path], minutes: float):
-        self._path, self._deadline = path, time.monotonic() + 60 * minutes
-        self._values: Dict[Tuple[Union[str, int], ...], float] = {}
-        if path is not None and path.exists():
-            self._values = {tuple(key): value for key, value in map(json.loads, path.read_text().splitlines())}
-
-    def value(self, key: Sequence[Union[str, int]], measure: Callable[..., float], *arguments: Any) -> float:
-        """Returns the value of the key, which is `measure(*arguments)`, measured now if it is not known.
-
-        Raises:
-            NotMeasured: it is not known, and the time is up.
-        """
-        if tuple(key) not in self._values:
-            if time.monotonic() > self._deadline:
-                raise NotMeasured(f"Not measured: {', '.join(map(str, key))}.")
-            self._values[tuple(key)] = measure(*arguments)
-            say(f"  {', '.join(map(str, key))}: {self._values[tuple(key)]:.4g}")
-            if self._path is not None:
-                with open(self._path, "a") as file:
-                    file.write(json.dumps([list(key), self._values[tuple(key)]]) + "\n")
-        return self._values[tuple(key)]
-
-
-@contextmanager
-def _noting_gaps(found: Measured) -> Iterator[None]:
-    """Notes what was not measured, and goes on with the next comparison."""
-    try:
-        yield
-    except NotMeasured as error:
-        say(f"  {error}")
-        found.notes.append(str(error))
-
-
 def measure(options: Options) -> Measured:
-    found, journal = Measured(), Journal(options.records, options.minutes)
-    _speed(options, journal, found)
+    found, records = Measured(), Records(options)
+    _speed(options, records, found)
     for name, part in {"hierarchy": _hierarchy, "rings": _rings}.items():
         if has_horovod() and options.only in name:
-            with _noting_gaps(found):
-                part(options, journal, found)
-    _accuracy(options, journal, found)
+            with noting_gaps(found):
+                part(options, records, found)
+    _accuracy(options, records, found)
     return found
 
 
@@ -126,7 +80,7 @@ def _rate(overrides: Sequence[str], options: Options, steps: int, warm_up: int, 
     return timed(own, options, warm_up, before).samples_per_s
 
 
-def _speed(options: Options, journal: Journal, found: Measured) -> None:
+def _speed(options: Options, records: Records, found: Measured) -> None:
     titles = ["sum in every step", "local SGD", "ratio", "computation alone", "its ratio: the limit"]
     found.table = [["network", "store", *titles]]
     chosen = [
@@ -143,8 +97,8 @@ def _speed(options: Options, journal: Journal, found: Measured) -> None:
         hosts.delay(DELAY_MS, MBIT_PER_S)
         for case, store in chosen:
             given = [*COMMON, *case.overrides, f"kvstore={store}", *hosts.over_ssh(options.work)]
-            with _noting_gaps(found):
-                _speed_of(case, store, given, hosts.on(1), options, journal, found)
+            with noting_gaps(found):
+                _speed_of(case, store, given, hosts.on(1), options, records, found)
 
 
 def _speed_of(
@@ -153,7 +107,7 @@ def _speed_of(
     given: Sequence[str],
     before: Sequence[str],
     options: Options,
-    journal: Journal,
+    records: Records,
     found: Measured,
 ) -> None:
     # Steps that are timed, steps before them, and overrides. Local SGD is timed over a whole interval, with one
@@ -170,7 +124,7 @@ def _speed_of(
         for way, (steps, warm_up, override) in ways.items():
             key = ["speed", case.name, store, way, turn]
             own = [*given, override]
-            speeds[way].append(journal.value(key, _rate, own, options, steps, warm_up, before))
+            speeds[way].append(records.require(key, _rate, own, options, steps, warm_up, before))
     for way, values in speeds.items():
         found.add(f"{case.name}: {store}, {way}", "samples/s", values)
     summed, local, alone, *_ = map(mean, speeds.values())
@@ -180,7 +134,7 @@ def _speed_of(
         found.at_least(f"{case.name}, {store}: local SGD / sum in every step", local / summed, TARGET)
 
 
-def _hierarchy(options: Options, journal: Journal, found: Measured) -> None:
+def _hierarchy(options: Options, records: Records, found: Measured) -> None:
     """Two workers on each of two hosts: a ring of all against one within and one between hosts."""
     steps, warm_up = (6, 2) if options.quick else (8, 2)
     with ExitStack() as stack:
@@ -194,14 +148,14 @@ def _hierarchy(options: Options, journal: Journal, found: Measured) -> None:
             for way, values in speeds.items():
                 own = [*given, f"kvstore.hierarchical={way == 'hierarchical'}"]
                 key = ["hierarchy", case.name, way, turn]
-                values.append(journal.value(key, _rate, own, options, steps, warm_up, hosts.on(1)))
+                values.append(records.require(key, _rate, own, options, steps, warm_up, hosts.on(1)))
         for way, values in speeds.items():
             found.add(f"two workers on each of two hosts, {case.name}: {way}", "samples/s", values)
         about = "two workers on each of two hosts: hierarchical / one ring"
         found.compare(about, speeds["hierarchical"], speeds["one ring"], None)
 
 
-def _rings(options: Options, journal: Journal, found: Measured) -> None:
+def _rings(options: Options, records: Records, found: Measured) -> None:
     """Sums of as many numbers as ResNet-50 has: in one ring, in two at the same time, and in one with larger arrays.
 
     A second ring needs a process of its own on each host, because Horovod sums one array after the other, those of
@@ -223,7 +177,7 @@ def _rings(options: Options, journal: Journal, found: Measured) -> None:
         for turn in range(options.turns or (1 if options.quick else 3)):
             for way, (count, arrays) in ways.items():
                 given = (hosts, count, arrays, numbers // arrays, times)
-                seconds[way].append(journal.value(["rings", way, turn], rings.seconds_of_a_sum, *given))
+                seconds[way].append(records.require(["rings", way, turn], rings.seconds_of_a_sum, *given))
     first, *others = ways
     for way, values in seconds.items():
         found.add(f"sum of {numbers / 2**20:g} M numbers over four hosts, {way}", "s", values)
@@ -231,7 +185,7 @@ def _rings(options: Options, journal: Journal, found: Measured) -> None:
         found.compare(f"seconds of a sum, {way} / {first}", seconds[way], seconds[first], None)
 
 
-def _accuracy(options: Options, journal: Journal, found: Measured) -> None:
+def _accuracy(options: Options, records: Records, found: Measured) -> None:
     """The target is a loss of at most one deviation of the seeds."""
     epochs = 1 if options.quick else 30
     group = [f"cluster.workers={WORKERS}", "early_stopping=off", f"trainer.max_epochs={epochs}"]
@@ -246,12 +200,12 @@ def _accuracy(options: Options, journal: Journal, found: Measured) -> None:
     for title, (given, way, local) in pairs.items():
         if options.only.lower() not in f"accuracy, {title}".lower():
             continue
-        with _noting_gaps(found):
+        with noting_gaps(found):
             scores: Dict[str, List[float]] = {"sum in every step": [], way: []}
             for seed in range(1 if options.quick else 5):
                 for (name, values), more in zip(scores.items(), ([], local)):
                     own = [*group, *network_, *given, *more, f"trainer.seed={seed}"]
-                    values.append(journal.value(["accuracy", title, name, seed], _best_accuracy, own, options))
+                    values.append(records.require(["accuracy", title, name, seed], _best_accuracy, own, options))
             for name, values in scores.items():
                 found.add(f"digits, {title}, {name}: best validation accuracy", "fraction", values)
             if not options.quick:

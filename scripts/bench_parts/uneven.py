@@ -24,7 +24,7 @@ from bench_parts.harness import (
     mxtrain_arguments,
     untouched_environment,
 )
-from bench_parts.slow_links import Journal
+from bench_parts.records import Records, noting_gaps
 
 TICK_S, SHARE = 0.001, 0.5
 """After each TICK_S in which the slow worker computes, it is stopped until it has had the share of the time."""
@@ -84,26 +84,31 @@ def network(num_classes, sleep_s, slow_s, slow_rank):
 
 def measure(options: Options) -> Measured:
     """Samples per second of whole epochs, all ways in turn."""
-    found, journal = Measured(), Journal(options.records, options.minutes)
+    found, records = Measured(), Records(options)
     for case in (name for name in MODELS if options.only in name):
-        epochs = options.steps or (3 if options.quick else EPOCHS[case])
-        rates: Dict[str, List[float]] = {way: [] for way in (ALONE, SLOW_ALONE, *WAYS)}
-        for turn in range(1 if options.quick else options.turns or 3):
-            for way in rates:
-                folder = Path(tempfile.mkdtemp(dir=options.work))
-                rates[way].append(journal.value([case, way, turn], samples_per_s, case, way, epochs, folder))
-        for way in rates:
-            found.add(f"{case}, {way}", "samples/s", rates[way])
-        found.compare(f"{case}, {SLOW_ALONE} / {ALONE}", rates[SLOW_ALONE], rates[ALONE], None)
-        # The speed of both workers together, if neither ever waits for the other.
-        ideals = [(1 + slow / whole) / 2 for slow, whole in zip(rates[SLOW_ALONE], rates[ALONE])]
-        for way, words in WAYS.items():
-            whole = WHOLE[words[0]]
-            if way != whole:
-                ideal = [part * rate for part, rate in zip(ideals, rates[whole])]
-                limit = None if way.startswith("equal") else 0.9
-                found.compare(f"{case}, {way} / ideal", rates[way], ideal, limit)
+        with noting_gaps(found):
+            _measure_case(case, options, records, found)
     return found
+
+
+def _measure_case(case: str, options: Options, records: Records, found: Measured) -> None:
+    epochs = options.steps or (3 if options.quick else EPOCHS[case])
+    rates: Dict[str, List[float]] = {way: [] for way in (ALONE, SLOW_ALONE, *WAYS)}
+    for turn in range(1 if options.quick else options.turns or 3):
+        for way in rates:
+            folder = Path(tempfile.mkdtemp(dir=options.work))
+            rates[way].append(records.require([case, way, turn], samples_per_s, case, way, epochs, folder))
+    for way in rates:
+        found.add(f"{case}, {way}", "samples/s", rates[way])
+    found.compare(f"{case}, {SLOW_ALONE} / {ALONE}", rates[SLOW_ALONE], rates[ALONE], None)
+    # The speed of both workers together, if neither ever waits for the other.
+    ideals = [(1 + slow / whole) / 2 for slow, whole in zip(rates[SLOW_ALONE], rates[ALONE])]
+    for way, words in WAYS.items():
+        whole = WHOLE[words[0]]
+        if way != whole:
+            ideal = [part * rate for part, rate in zip(ideals, rates[whole])]
+            limit = None if way.startswith("equal") else 0.9
+            found.compare(f"{case}, {way} / ideal", rates[way], ideal, limit)
 
 
 def samples_per_s(case: str, way: str, epochs: int, folder: Path) -> float:
