@@ -201,7 +201,8 @@ class KeyValueServer:
 def peer_user(connection: socket.socket) -> Optional[int]:
     """Returns the user id of the process on this machine at the other end of a TCP connection over IPv4.
 
-    Returns None if it is unknown or that end is closed: the kernel lists closed connections under root.
+    Returns None if it is unknown or that end is closed: the kernel lists closed connections under root. The first way
+    needs the kernel's sock_diag, the second one /proc.
     """
     try:
         client, server = connection.getpeername(), connection.getsockname()
@@ -240,7 +241,11 @@ def _read_table(client: Tuple[str, int], server: Tuple[str, int]) -> Optional[in
     def hexadecimal(address: Tuple[str, int]) -> str:
         return "".join(f"{int(part):02X}" for part in reversed(address[0].split("."))) + f":{address[1]:04X}"
 
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    try:
+        table = Path("/proc/net/tcp").read_text()
+    except OSError:  # an error here would end the server, and workers would wait for it
+        return None
+    for line in table.splitlines()[1:]:
         fields = line.split()
         if fields[1:3] == [hexadecimal(client), hexadecimal(server)] and fields[9] != "0":
             return int(fields[7])

@@ -344,6 +344,19 @@ def test_kernel_without_socket_diagnosis(monkeypatch: pytest.MonkeyPatch) -> Non
         assert peer_user(connection) == os.getuid()
 
 
+def test_machine_that_tells_no_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The connection is refused, and the server goes on."""
+    monkeypatch.setattr(rings, "_ask_kernel", lambda *_: None)
+    monkeypatch.setattr(rings, "Path", lambda _: tmp_path / "missing")
+    with closing(KeyValueServer("127.0.0.1")) as server:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{server.port}/a", timeout=5)
+        monkeypatch.setattr(rings, "peer_user", lambda _: os.getuid())
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/a", timeout=5)
+
+
 def test_many_workers_connect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     is_released = threading.Event()
 
