@@ -519,10 +519,10 @@ def find_cluster(wanted: str) -> Tuple[Optional[str], str]:
 
 
 def _answers(address: str) -> bool:
-    """Returns True if something accepts connections at an address."""
+    """Returns True if something accepts connections at an address, HOST:PORT or [IPV6]:PORT."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), CONNECT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, ValueError):
         return False
     return True

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from waiting import wait_until
 
 from mxtrain.cluster import ray_launcher
 from mxtrain.cluster.frames import decode, encode, split
-from mxtrain.cluster.ray_driver import RayDriver, RayTask, _connection_problem, find_cluster, without_ray
+from mxtrain.cluster.ray_driver import RayDriver, RayTask, _answers, _connection_problem, find_cluster, without_ray
 from mxtrain.cluster.ray_launcher import RayLauncher, RayOptions, read_options
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
@@ -121,6 +122,19 @@ def test_other_versions_of_the_cluster_are_named() -> None:
         "Ray at 10.0.0.1:6379 has Ray 2.51.2 and Python 3.9.18, and this command runs with Ray 2.60.0 and Python "
         "3.11.7. All nodes need the same versions"
     )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_cluster_answers_at_addresses_of_both_versions(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server((host.strip("[]"), 0), family=family)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with opened:
+        address = f"{host}:{opened.getsockname()[1]}"
+        assert _answers(address)
+    assert not _answers(address)
 
 
 def test_signal_reaches_a_process_that_has_not_started() -> None:
