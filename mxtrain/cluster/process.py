@@ -68,7 +68,7 @@ class Process:
         raise NotImplementedError
 
     can_be_replaced = False
-    """True if another can be started in its place while the rest of its group goes on."""
+    """True if the rest of its group goes on when it is closed, so that another can be started in its place."""
 
     def start_replacement(self, spec: LaunchSpec) -> Process:
         """Starts another process in its place; only if `can_be_replaced`."""

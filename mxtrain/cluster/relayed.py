@@ -1,6 +1,6 @@
 """Controls processes on other hosts through relays there (`mxtrain.cluster.remote`).
 
-Which launchers there are: docs/decisions/0152-launchers.md.
+Reasons for the choice of launchers: docs/decisions/0152-launchers.md.
 """
 
 from __future__ import annotations

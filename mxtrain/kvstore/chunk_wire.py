@@ -38,7 +38,7 @@ class Interval(Spec):
 
 
 class Take(Spec):
-    """Request of a worker for its next chunk."""
+    """Request of a worker for its next chunk, or for the end of the interval."""
 
     interval: Interval
     pause: bool = False
@@ -78,9 +78,10 @@ class Exchanged(Spec):
 
 
 class HeldGroup(Spec):
-    """Whether the server holds the first group of parameters, whose updates finish chunks."""
+    """Answer of a server that is asked for the first group of parameters, whose updates finish chunks."""
 
     first_group: bool
+    """True if the server holds this group."""
 
 
 def send_json(connection: Connection, kind: int, message: Spec, *payload: bytes) -> None:

@@ -19,7 +19,7 @@ from mxtrain.kvstore.world import World
 HostOrDevice = Union[np.ndarray, nd.NDArray]
 NUMBERS_PER_MESSAGE = 1 << 20
 """Length of the arrays in which `broadcast` sends a blob."""
-NOTHING = -0.0
+NEGATIVE_ZERO = -0.0
 """Added to the numbers of another worker: x + -0.0 has the bits of x for all x, where -0.0 + 0.0 is 0.0."""
 
 
@@ -32,6 +32,9 @@ class JoinedStore(Store):
         bucket_bytes: size of a full bucket.
     """
 
+    shards_optimizer = False
+    """True if each worker updates a part of the parameters and sends it to the others."""
+
     def __init__(self, world: World, compressor: Build = Compressor, bucket_bytes: int = BUCKET_BYTES):
         self.world = world
         self._bucket_bytes = bucket_bytes
@@ -43,9 +46,6 @@ class JoinedStore(Store):
         self._pace: List[Tuple[int, float]] = []
         self._buffers: Dict[Tuple[str, str, int], nd.NDArray] = {}
         self._compressors: Dict[int, List[Compressor]] = {}
-
-    shards_optimizer = False
-    """True if each worker updates a part of the parameters and sends it to the others."""
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.
@@ -67,7 +67,7 @@ class JoinedStore(Store):
         for owner, array in zip(owners, arrays):
             if owner != self.world.rank:
                 array[:] = 0
-                nd.negative(array, out=array)  # `array[:] = NOTHING` writes 0.0
+                nd.negative(array, out=array)  # `array[:] = -0.0` writes 0.0
         if arrays[0].dtype == np.float64:  # `verify`
             for array in arrays:
                 self.exact_sum(array).copyto(array)
@@ -90,7 +90,7 @@ class JoinedStore(Store):
         whole = np.empty(total if self.world.rank == 0 else 0, np.float32)
         # In pieces, since a copy of a large embedding's state would be the peak of a worker's memory.
         for begin in range(0, total, length):
-            piece = np.full(length, NOTHING, np.float32)
+            piece = np.full(length, NEGATIVE_ZERO, np.float32)
             if rank == self.world.rank:
                 for array, end in zip(arrays.values(), ends):
                     start, first, last = end - array.size, max(begin, end - array.size), min(begin + length, end)

@@ -12,7 +12,7 @@
 | NOTE, COUNT, LAST | none; JSON of update counts; none | JSON; OK; ids, gradients |
 
 Ids are local to a server's shard, int32. A server answers only clients that know the run's token, and checks every
-length. Nothing is pickled.
+length. Nothing is pickled. Servers that give chunks of data use the same frames (`mxtrain.kvstore.chunk_wire`).
 
 Legend: K ids of a message, U units of all tables of a group together.
 """
@@ -48,7 +48,7 @@ _MAGIC = b"mxT1"
 
 
 class TableServerLost(MxtrainError):
-    """The connection to a server of tables is lost, or the peer does not use this protocol."""
+    """The connection to a server of tables or chunks is lost, or the peer does not use this protocol."""
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Connection:
         """
         magic, *fields = _HEADER.unpack(self.read(_HEADER.size))
         if magic != _MAGIC or fields[3] < 0:
-            raise TableServerLost("the received data is not a message about tables")
+            raise TableServerLost("the received data is no message of this protocol")
         return Header(*fields)
 
     def read(self, num_bytes: int) -> bytearray:

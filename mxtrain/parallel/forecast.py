@@ -262,8 +262,8 @@ class Forecaster:
     # Time.
 
     def _part_overhead_s(self, like: Placement) -> float:
-        """Returns what a part of a batch takes beyond the passes of its samples, from the measured steps of two parts:
-        its gradients are added to those of the other parts."""
+        """Returns the seconds of a part of a batch beyond the passes of its samples, from the measured steps of two
+        parts: its gradients are added to those of the other parts."""
         probe = self._find(like, accumulation=PROBED_PARTS)
         place, single = probe.placement, self._find(like)
         threads = self._profile.threads_of(1)

@@ -77,7 +77,7 @@ class UpdateServer:
                     self._compressed[group.compressed_key] = server
 
     def build_chunk_server(self) -> ChunkServer:
-        """Builds what gives chunks of data to workers; call it after `set_up`."""
+        """Builds the server that gives chunks of data to workers; call it after `set_up`."""
         first = self._first
         assert first is not None
         first.chunks = ChunkQueue(self._num_workers)
