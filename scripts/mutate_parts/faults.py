@@ -284,8 +284,8 @@ FAULTS = [
     Fault(
         "weights are compared with their mean",
         "mxtrain/training/snapshot.py",
-        "if (step.store.total(np.concatenate([digest, digest**2])) != expected).any():",
-        "if (step.store.total(digest) != expected[: len(digest)]).any():",
+        "own = np.concatenate([[1.0], digest, digest**2])",
+        "own = np.concatenate([[1.0], digest])",
         SNAPSHOT,
     ),
     Fault(

@@ -19,7 +19,7 @@ def test_headers_are_exact(lr):
 
 
 def test_header_fields_default_to_zero():
-    assert dataclasses.astuple(Request(UPDATE, 3)) == (UPDATE, 3, 0, 0, 0, 0.0, 0, 0)
+    assert dataclasses.astuple(Request(UPDATE, 3)) == (UPDATE, 3, 0, 0, 0, 0.0, 0, 0, -1)
     assert dataclasses.astuple(Reply()) == (0, 0, 0, 0, 0, 0, 1.0)
 
 

@@ -136,7 +136,7 @@ def test_large_arrays_are_restored_without_a_second_copy(tmp_path: Path, monkeyp
     before = resident_memory()
     Path("/proc/self/clear_refs").write_text("5")  # the kernel counts the peak anew
     snapshot.set_parameters(strategy, arrays, "it")
-    assert peak_memory() - before < 56 << 20
+    assert peak_memory() - before < 96 << 20  # some pieces of 16 MiB may be on their way at the same time
     np.testing.assert_array_equal(table.asnumpy(), given)
 
 
