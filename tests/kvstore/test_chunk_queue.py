@@ -123,6 +123,23 @@ def test_an_exchange_ends_without_a_worker_that_is_lost_meanwhile() -> None:
     assert queue.exchange(0, b"alone") == {0: b"alone"}
 
 
+def test_exchanges_are_not_mixed_and_not_kept() -> None:
+    """A slow worker still gets the bytes of its own exchange; a server keeps those of the last one."""
+    queue = ChunkQueue(3)
+
+    def exchange(rank: int) -> List[bytes]:
+        answers = []
+        for number in range(20):
+            time.sleep(0.002 * (rank == 2))
+            answers.append(b"".join(queue.exchange(rank, b"%d,%d;" % (number, rank)).values()))
+        return [b"".join(sorted(answer.split(b";"))) for answer in answers]
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(exchange, range(3)))
+    assert found == [[b"%d,0%d,1%d,2" % (number, number, number) for number in range(20)]] * 3
+    assert len(queue._complete) == 1 and not queue._given
+
+
 class Server:
     """A server of chunks, with a connection for each worker."""
 

@@ -150,8 +150,8 @@ class ChunkQueue:
             self._complete_exchanges()
             self._wait(lambda: number in self._complete, is_gone)
             complete = self._complete[number]
-            # All workers have read an exchange before the one after the next begins.
-            for old in [other for other in self._complete if other < number - 1]:
+            # Bytes may be those of all weights. A worker gives bytes again only when it has the last answer.
+            for old in [other for other in self._complete if other < number]:
                 del self._complete[old]
             return complete
 
