@@ -127,8 +127,8 @@ class Experts(gluon.HybridBlock):
             return None
         # A sum up to each token as a product: exporters know it. Counts need float32 also in narrow networks.
         chosen_TBE = F.cast(is_chosen_TBE, "float32")
-        place_T = F.contrib.arange_like(chosen_TBE, axis=0)
-        is_earlier_TT = F.broadcast_lesser_equal(F.expand_dims(place_T, axis=0), F.expand_dims(place_T, axis=1))
+        position_T = F.contrib.arange_like(chosen_TBE, axis=0)
+        is_earlier_TT = F.broadcast_lesser_equal(F.expand_dims(position_T, axis=0), F.expand_dims(position_T, axis=1))
         count_TC = F.dot(is_earlier_TT, F.reshape(chosen_TBE, shape=(0, -1)))  # C = B * E
         return F.reshape(count_TC, shape=(0, -4, -1, self._num_experts))
 
