@@ -15,7 +15,7 @@ from in_threads import Rendezvous, ThreadStore
 from test_step import build_step, values, whole_batch
 
 from mxtrain.amp.scaling import DynamicScaling
-from mxtrain.checkpoint import contents
+from mxtrain.checkpoint import contents, pieces
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.checkpoint.pieces import ArrayInPieces
@@ -125,9 +125,11 @@ def test_files_do_not_stay_in_memory_once_they_have_been_read(tmp_path: Any, mon
 
 
 def test_large_arrays_are_restored_without_a_second_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 MiB, of a file that is mapped: a second array and the pages of the file would be 128 MiB more at the peak."""
+    """24 MiB, of a file that is mapped: a second array and the pages of the file would be 48 MiB more at the peak."""
     monkeypatch.setattr(contents, "MAPPED_FROM_BYTES", 1)
-    given = np.arange(1 << 24, dtype=np.float32).reshape(-1, 4)
+    for module in (pieces, snapshot):
+        monkeypatch.setattr(module, "PIECE_BYTES", 4 << 20)
+    given = np.arange(6 << 20, dtype=np.float32).reshape(-1, 4)
     write_contents(Snapshot(1, 0, {"model": {"table": given}}, {}), tmp_path / "c")
     table = nd.zeros(given.shape)
     table.wait_to_read()
@@ -136,7 +138,7 @@ def test_large_arrays_are_restored_without_a_second_copy(tmp_path: Path, monkeyp
     before = resident_memory()
     Path("/proc/self/clear_refs").write_text("5")  # the kernel counts the peak anew
     snapshot.set_parameters(strategy, arrays, "it")
-    assert peak_memory() - before < 96 << 20  # some pieces of 16 MiB may be on their way at the same time
+    assert peak_memory() - before < 32 << 20  # some pieces of 4 MiB may be on their way at the same time
     np.testing.assert_array_equal(table.asnumpy(), given)
 
 
