@@ -52,7 +52,7 @@ class PlanSettings(Spec):
     """Largest number of devices of a worker; auto: the GPUs that a run would take, or one device for each usable core,
     at most 8."""
     over: List[Literal["precision", "recompute"]] = []
-    """What else is compared: `precision`: float32, bfloat16 and float16; `recompute`: with and without activation
+    """Further choices to compare: `precision`: float32, bfloat16 and float16; `recompute`: with and without activation
     recomputation. Each option is measured anew."""
     workers: Annotated[int, pydantic.Field(ge=1, le=64)] = 1
     """Largest number of workers (processes), each with a share of the same batch; at most 64."""
