@@ -46,14 +46,14 @@ def enter(command: Sequence[str], environment: Mapping[str, str], set_by_imports
     Args:
         command: starts the same run as a new process.
         environment: variables that a new process would get.
-        set_by_imports: variables that libraries have set, for all processes that import them.
+        set_by_imports: variables that libraries set, or change, in all processes that import them.
     """
     global _fork, _is_server
     _is_server = False
     with_server = dict(os.environ)
     own = {name: value for name, value in environment.items() if name not in with_server}
     os.environ.clear()
-    os.environ.update({**set_by_imports, **environment})
+    os.environ.update({**environment, **set_by_imports})
     _fork = _Fork(command, environment, {**with_server, **own})
 
 

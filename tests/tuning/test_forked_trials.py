@@ -45,17 +45,21 @@ def read(path: Path) -> Dict[str, Any]:
 
 def test_a_fork_draws_numbers_of_its_own_and_keeps_variables_of_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
+    given = {**before, "CHANGED_BY_IMPORT": "/a", "OTHER_IN_THE_RUN": "4"}
     monkeypatch.setattr(preloaded, "_fork", None)
     monkeypatch.setenv("SET_BY_IMPORT", "1")
+    monkeypatch.setenv("CHANGED_BY_IMPORT", "/b:/a")
+    monkeypatch.setenv("OTHER_IN_THE_RUN", "changed, too")
     monkeypatch.setenv("SET_FOR_MXNET", "2")
     monkeypatch.setenv(SET_BY_MXTRAIN, "SET_FOR_MXNET=2")
     try:
         numpy.random.seed(5)
         drawn = numpy.random.random()
         numpy.random.seed(5)
-        preload._begin_fork(Order(["train"], {**before, "OF_RUN": "3"}))
+        run = {**given, "OF_RUN": "3", "OTHER_IN_THE_RUN": "5"}
+        preload._begin_fork(Order(["train"], run), given)
         assert numpy.random.random() != drawn
-        assert dict(os.environ) == {**before, "OF_RUN": "3", "SET_BY_IMPORT": "1"}
+        assert dict(os.environ) == {**run, "SET_BY_IMPORT": "1", "CHANGED_BY_IMPORT": "/b:/a"}
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -67,7 +71,7 @@ def test_no_server_where_counting_gpus_initialises_cuda(describe_run: Any, monke
     monkeypatch.setattr(fork_server, "take_connection", lambda: None)
     monkeypatch.setattr(fork_server, "serve", lambda connection: Order([], {}))
     monkeypatch.setattr(preload, "prepare_environment", lambda description: None)
-    monkeypatch.setattr(preload, "_begin_fork", lambda order: None)
+    monkeypatch.setattr(preload, "_begin_fork", lambda order, before_imports: None)
     description = describe_run("parallel.devices=cpu:1")
     assert preload.serve_forks(lambda: description) == []
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from typing import Callable, List, Optional
+from typing import Callable, List, Mapping, Optional
 
 from mxtrain.cluster import fork_server
 from mxtrain.cluster.standby import wait_until_needed
@@ -44,6 +44,7 @@ def serve_forks(describe: Callable[[], Description]) -> List[str]:
         In each fork, the arguments of its command line. The server itself never returns.
     """
     connection = fork_server.take_connection()
+    before_imports = dict(os.environ)
     preloaded.begin_server()
     logging.disable(logging.CRITICAL)
     try:
@@ -70,20 +71,29 @@ def serve_forks(describe: Callable[[], Description]) -> List[str]:
     finally:
         logging.disable(logging.NOTSET)
     order = fork_server.serve(connection)
-    _begin_fork(order)
+    _begin_fork(order, before_imports)
     return order.arguments
 
 
-def _begin_fork(order: fork_server.Order) -> None:
-    """Makes a fork like a new process that has just imported the libraries."""
+def _begin_fork(order: fork_server.Order, before_imports: Mapping[str, str]) -> None:
+    """Makes a fork like a new process that has just imported the libraries.
+
+    Args:
+        order: the run.
+        before_imports: variables of the server before it imported anything.
+    """
     import numpy
 
     numpy.random.seed()  # otherwise all forks would draw the same numbers
     lets_spin = lets_threads_spin()
+    # Imports also change variables: OpenCV puts a folder in front of LD_LIBRARY_PATH.
     set_by_imports = {
         name: value
         for name, value in os.environ.items()
-        if name not in order.environment and name != SET_BY_MXTRAIN and not is_set_by_mxtrain(name)
+        if value != before_imports.get(name)
+        and order.environment.get(name) == before_imports.get(name)
+        and name != SET_BY_MXTRAIN
+        and not is_set_by_mxtrain(name)
     }
     command = [*module_command("mxtrain"), *order.arguments]
     preloaded.enter(command, order.environment, set_by_imports)
