@@ -339,11 +339,7 @@ class Supervisor:
         exit_codes = [(process, process.exit_code) for process in processes]
         failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED_EXIT_CODES]
         if failed:
-            # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
-            # a signal may only be a consequence. SIGABRT mostly is one: Gloo ends members that lose a peer.
-            process, code = min(
-                failed, key=lambda pair: (pair[1] not in FINAL, pair[1] < 0, pair[1] == -signal.SIGABRT)
-            )
+            process, code = max(failed, key=lambda pair: _rank_cause(pair[1]))
             return self._failure(process, process.describe_end(), code)
         for process in processes:
             if process.exit_code is None:
@@ -432,6 +428,18 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._signal is None:
             time.sleep(min(TICK_S, seconds))
+
+
+def _rank_cause(exit_code: int) -> Tuple[bool, ...]:
+    """Returns a key that is largest for the most likely cause, among processes that have failed at the same time."""
+    return (
+        exit_code in FINAL,  # no restart can change it
+        # No process of a group kills another, but the kernel does without memory. Members of a ring that cannot go on
+        # without a lost one end with an error at once.
+        exit_code == -signal.SIGKILL,
+        exit_code > 0,
+        exit_code != -signal.SIGABRT,  # Gloo ends members that lose a peer
+    )
 
 
 def signal_before_training(workers: Sequence[Process]) -> Optional[int]:

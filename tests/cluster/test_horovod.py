@@ -103,12 +103,17 @@ def test_worker_that_died_after_joining_is_not_in_the_ring() -> None:
         assert ring.generation == 1 and ring.is_newcomer(workers[2]) and not ring.is_newcomer(workers[1])
 
 
-def test_a_killed_worker_is_the_cause_and_not_one_that_aborted() -> None:
-    workers = [Worker(number) for number in range(3)]
-    supervisor = Supervisor(Cluster(workers=3), lambda *_: [], list, print)
-    workers[0].gone, workers[1].gone = -signal.SIGABRT, -signal.SIGKILL
-    failure = supervisor._first_failure(workers, workers)
-    assert failure is not None and failure.process == "worker 1"
+@pytest.mark.parametrize(
+    "consequence, cause",
+    [(-signal.SIGABRT, -signal.SIGKILL), (1, -signal.SIGKILL), (-signal.SIGKILL, 2), (-signal.SIGSEGV, 1)],
+)
+def test_the_cause_of_the_end_of_several_workers(consequence: int, cause: int) -> None:
+    for order in ((0, 1), (1, 0)):
+        workers = [Worker(number) for number in range(3)]
+        supervisor = Supervisor(Cluster(workers=3), lambda *_: [], list, print)
+        workers[order[0]].gone, workers[order[1]].gone = consequence, cause
+        failure = supervisor._first_failure(workers, workers)
+        assert failure is not None and failure.process == f"worker {order[1]}"
 
 
 def test_new_worker_that_never_joins_is_given_up() -> None:
