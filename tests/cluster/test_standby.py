@@ -105,7 +105,7 @@ def test_a_standby_becomes_the_process_that_it_replaces(tmp_path: Path) -> None:
         launcher.prepare([first])
         second = first.start_replacement(becoming(tmp_path, "b", "c=d", KEPT="1", NEW="2"))
         stack.callback(second.close)
-        wait_until(lambda: second.exit_code is not None)
+        wait_until(lambda: None not in (first.exit_code, second.exit_code))
     expected = [[False, False, None, "1", None, "1"], [True, False, ["b", "c=d"], "1", "2", None]]
     assert sorted(map(json.loads, (tmp_path / "log").read_text().splitlines())) == expected
 
