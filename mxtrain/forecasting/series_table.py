@@ -341,7 +341,8 @@ def _say_columns(path: str, columns: SeriesColumns, names: Sequence[str]) -> str
         names: all columns of the table.
     """
     unread = [name for name in names if name not in columns.names]
-    rest = f" Not read: {list_first(unread)} (dataset.known, observed or static)." if unread else ""
+    hint = "a column is read if dataset.known, dataset.observed or dataset.static names it"
+    rest = f" Columns that are ignored: {list_first(unread)}; {hint}." if unread else ""
     if columns.form == WIDE:
         return (
             f"{path}: wide form, the time is '{columns.time}', and each of {len(columns.series)} columns is a series: "

@@ -62,7 +62,8 @@ def test_long_and_wide_forms_are_the_same_series(tmp_path: Path, caplog: Any) ->
 def test_columns_that_are_not_read_are_named(tmp_path: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO, "mxtrain")
     found(table(tmp_path / "a.csv", [LONG[0] + ",price,region", *(f"{row},1,n" for row in LONG[1:])], known=["price"]))
-    assert "the value is 'target'. Not read: region (dataset.known, observed or static)." in caplog.text
+    ignored = "Columns that are ignored: region; a column is read if dataset.known, dataset.observed or dataset.static"
+    assert f"the value is 'target'. {ignored} names it." in caplog.text
 
 
 def test_parquet_and_json_lines_are_read(tmp_path: Path) -> None:
