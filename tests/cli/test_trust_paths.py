@@ -53,6 +53,7 @@ INNER = {
     "composing/environment.py",
     "composing/composer.py",
     "composing/recorded.py",
+    "cluster/launch/preload.py",  # the words of a forked run, which `cli/train.py` composes
     "config/groups.py",
     "config/specs.py",
     "model/custom.py",
