@@ -245,8 +245,9 @@ def _read_table(client: Tuple[str, int], server: Tuple[str, int]) -> Optional[in
         table = Path("/proc/net/tcp").read_text()
     except OSError:  # an error here would end the server, and workers would wait for it
         return None
+    addresses = [hexadecimal(client), hexadecimal(server)]
     for line in table.splitlines()[1:]:
         fields = line.split()
-        if fields[1:3] == [hexadecimal(client), hexadecimal(server)] and fields[9] != "0":
+        if fields[1:3] == addresses and fields[9] != "0":
             return int(fields[7])
     return None

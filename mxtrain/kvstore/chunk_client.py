@@ -32,7 +32,7 @@ class ChunkClient:
         self.live: List[int] = list(range(shares))
         """Workers that had not been lost at the end of the last interval."""
         self.taken: Deque[int] = deque()
-        """Chunks in the order in which they were taken, without those that the loader has yielded."""
+        """Chunks that were received from the server and that the loader has not yielded yet, oldest first."""
         self._connection = connection
         self._lock = threading.Lock()
         self._interval = Interval(serial=0, epoch=0, begin=0, end=0)

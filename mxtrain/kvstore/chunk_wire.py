@@ -71,10 +71,12 @@ class Exchange(Spec):
 
 
 class Exchanged(Spec):
-    """Workers that took part in an exchange, and the number of bytes of those that were asked for."""
+    """Result of an exchange."""
 
     ranks: List[int]
+    """Workers that took part in the exchange."""
     sizes: List[Tuple[int, int]]
+    """(rank, number of bytes) of each requested worker, in the order of the bytes that follow."""
 
 
 class HeldGroup(Spec):

@@ -19,6 +19,7 @@ import numpy as np
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.joined_store import HostOrDevice, JoinedStore
 from mxtrain.kvstore.reduction import Reduction
+from mxtrain.kvstore.world import least_loaded
 from mxtrain.optimizer.updater import Updater
 from mxtrain.types.annotations import Json, JsonObject
 
@@ -30,11 +31,9 @@ def divide(sizes: Sequence[int], num_workers: int) -> List[int]:
         sizes: number of elements of each bucket.
         num_workers: number of workers.
     """
-    owners, loads = [0] * len(sizes), [0] * num_workers
-    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        owners[index] = loads.index(min(loads))
-        loads[owners[index]] += sizes[index]
-    return owners
+    order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    owners = dict(zip(order, least_loaded([sizes[index] for index in order], num_workers)))
+    return [owners[index] for index in range(len(sizes))]
 
 
 class ShardedUpdater:

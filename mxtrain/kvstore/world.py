@@ -1,9 +1,9 @@
-"""Assigns samples to workers, replicas and microbatches, all by the same rule."""
+"""Assigns samples to workers, replicas and microbatches, and parameters to those that update them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Tuple
+from typing import List, Sequence, Tuple
 
 WORKER, RING, JOINS = "MXTRAIN_WORKER", "MXTRAIN_RING", "MXTRAIN_JOINS"
 """Environment variables of a worker: its initial rank; host:port of the supervisor's ring, if workers may join and
@@ -19,6 +19,15 @@ def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
     size, larger = divmod(count, num_shares)
     begin = number * size + min(number, larger)
     return begin, begin + size + (number < larger)
+
+
+def least_loaded(sizes: Sequence[int], num_owners: int) -> List[int]:
+    """Returns the owner of each item: in the order of the items, the owner with the smallest sum of sizes so far."""
+    owners, loads = [], [0] * num_owners
+    for size in sizes:
+        owners.append(loads.index(min(loads)))
+        loads[owners[-1]] += size
+    return owners
 
 
 @dataclass(frozen=True)

@@ -424,8 +424,8 @@ class Forecaster:
         """Returns the largest memory of a device in bytes, and the peak memory of the process."""
         device_bytes, process_bytes = self._memory_model(placement)
         replicas = self._memory_offset(self._find(placement, placement.replicas))
-        # What the allocator keeps for its threads hardly grows with the number of replicas, so offsets of replicas,
-        # stages and parts are not multiplied by it.
+        # The allocator keeps memory for each thread, and this memory hardly grows with the number of replicas.
+        # Therefore, the offsets of replicas, stages and parts are not multiplied by the number of replicas.
         if placement.stages > 1:
             # Gradients of microbatches that are on their way wait to be added. Those of the next part of a batch wait,
             # too, but only behind those of the part before it.

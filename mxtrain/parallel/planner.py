@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.kvstore.world import least_loaded
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -28,12 +30,8 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
         num_replicas: number of replicas of this worker.
         with_first: parameters that the first replica always updates.
     """
-    load = [0] * num_replicas
-    owners = {}
-    for name, size in sizes.items():
-        owners[name] = load.index(min(load))
-        load[owners[name]] += size
-    return {name: 0 if name in with_first else owner for name, owner in owners.items()}
+    owners = zip(sizes, least_loaded(list(sizes.values()), num_replicas))
+    return {name: 0 if name in with_first else owner for name, owner in owners}
 
 
 def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tuple[int, int]]:

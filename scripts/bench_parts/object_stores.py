@@ -88,11 +88,23 @@ def write_records(folder: Path, count: int) -> None:
 @contextlib.contextmanager
 def server(records: Path) -> Iterator[Dict[str, str]]:
     """Runs moto's server behind a slow proxy in a process of its own; yields the environment that names it."""
+    with store_process(SERVER, str(records), str(LATENCY_S)) as environment:
+        yield environment
+
+
+@contextlib.contextmanager
+def store_process(script: str, *arguments: str) -> Iterator[Dict[str, str]]:
+    """Runs an object store in a process of its own; yields the environment that names it.
+
+    Args:
+        script: Python code that prints the URL of the store, and ends with its standard input.
+        arguments: arguments of the script.
+    """
     sys.path.append(str(ROOT / "tests" / "support"))
     from object_store import ENVIRONMENT
 
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(records), str(LATENCY_S)],
+        [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -13,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,11 +20,11 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from bench_parts.fault_run import Outcome, Run, differences, kill_below
 from bench_parts.harness import ROOT, Measured, Options, ProcessFailed, say
-from bench_parts.object_stores import write_records
+from bench_parts.object_stores import store_process, write_records
 from bench_parts.records import append_record, read_records
 from mxtrain.checkpoint.folder import TEMPORARY
 from mxtrain.kvstore.spec import has_horovod
@@ -104,12 +103,12 @@ class RayBench:
 
     def __init__(self, work: Path, stack: ExitStack):
         sys.path.append(str(ROOT / "tests" / "support"))
-        from object_store import BUCKET, ENVIRONMENT
+        from object_store import BUCKET
         from raylets import Raylets
 
         self.work, self._bucket = work, BUCKET
         write_records(work, 200)
-        self._environment = {**ENVIRONMENT, **stack.enter_context(_server(work))}
+        self._environment = stack.enter_context(store_process(SERVER, str(work), str(STOPS_S), str(OF_S)))
         self._environment["XDG_CACHE_HOME"] = str(work / "cache")
         # A short name, because it is that of sockets.
         self.temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-")))
@@ -155,24 +154,6 @@ class RayBench:
                     if any(name.startswith(str(self.raylets.folder)) for name in opened):
                         found.append(f"actor {path.name}")
         return found
-
-
-@contextlib.contextmanager
-def _server(work: Path) -> Iterator[Dict[str, str]]:
-    """Runs the store in a process of its own; yields the environment that names it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(work), str(STOPS_S), str(OF_S)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield {"AWS_ENDPOINT_URL_S3": process.stdout.readline().strip()}
-    finally:
-        process.stdin.close()
-        process.wait()
 
 
 class KilledRun:

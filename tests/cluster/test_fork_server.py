@@ -91,9 +91,9 @@ def test_runs_share_nothing_of_what_another_has_changed(client: Client) -> None:
     assert says[0] == first.pid and says[1] == client.server_pid and says[2] == first.pid
     assert says[3:] == [str(client.folder), [SAYS], "1", 30, "SIG_DFL", 0, 1]
     assert client.begin(CHANGES, OWN="2").wait() == 0
-    third = client.begin(SAYS)
-    assert third.wait() == 0
-    assert json.loads(client.log.read_text())[1:] == [says[1], third.pid, says[3], [SAYS], None, *says[6:]]
+    third = client.start(SAYS, "other")
+    assert third is not None and third.wait() == 0
+    assert json.loads(client.log.read_text())[1:] == [says[1], third.pid, says[3], [SAYS, "other"], None, *says[6:]]
 
 
 def test_exit_codes(client: Client) -> None:

@@ -172,7 +172,7 @@ def server() -> Iterator[Server]:
 
 
 def train(server: Server, rank: int, lost_after: int, sleep_s: float) -> Tuple[List[int], int]:
-    """Takes chunks of one epoch as a worker does; returns those that were computed, and the end of the interval."""
+    """Takes chunks of one epoch like a worker. Returns the computed chunks and the end of the interval."""
     client, computed = server.clients[rank], []
     client.begin(epoch=0, begin=0, end=20)
     while True:

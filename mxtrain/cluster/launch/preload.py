@@ -113,17 +113,12 @@ def _import_libraries(description: Description) -> None:
         load_horovod()
 
 
-def is_on_cpu(description: Description) -> bool:
-    """Returns True if a run uses no GPU."""
-    devices = [device for stages in description.parallel.resolve_devices() for device in stages]
-    return all(device.device_type == "cpu" for device in devices)
-
-
 def _open_inputs(description: Description) -> None:
     from mxtrain.training.batch_size import is_automatic
     from mxtrain.training.build import open_inputs
 
     # An automatic batch size would be found by training, and a network on GPUs would take their memory.
-    if not is_automatic(description) and is_on_cpu(description):
+    devices = [device for stages in description.parallel.resolve_devices() for device in stages]
+    if not is_automatic(description) and all(device.device_type == "cpu" for device in devices):
         # A rank above 0, which neither hashes the data nor needs the files of initial values.
         open_inputs(description, World(1, 2))
