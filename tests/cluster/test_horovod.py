@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Iterator
 
@@ -335,6 +335,17 @@ def test_user_at_the_other_end_of_a_connection(answers: bool, monkeypatch: pytes
         # The kernel would say that it is root's.
         with connection_of(user, is_open=False) as connection:
             assert peer_user(connection) is None
+
+
+def test_ports_below_4096_are_found_in_the_table() -> None:
+    """The table pads ports to four hexadecimal digits."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        for port in range(2000, 4096):
+            with suppress(OSError):  # another process has it
+                client.bind(("127.0.0.1", port))
+                break
+        client.connect(listener.getsockname())
+        assert rings._read_table(client.getsockname(), listener.getsockname()) == os.getuid()
 
 
 def test_a_server_at_the_port_of_a_client_is_not_that_client() -> None:
