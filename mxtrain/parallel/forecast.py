@@ -261,17 +261,6 @@ class Forecaster:
 
     # Time.
 
-    def _part_overhead_s(self, like: Placement) -> float:
-        """Returns the seconds of a part of a batch beyond the passes of its samples, from the measured steps of two
-        parts: its gradients are added to those of the other parts."""
-        probe = self._find(like, accumulation=PROBED_PARTS)
-        place, single = probe.placement, self._find(like)
-        threads = self._profile.threads_of(1)
-        part_s = self.microbatch_s(like, place.microbatch_size(self._profile.batch_size), threads)
-        rest_s = self._rest_s(single)
-        passes_s = probe.step_s - rest_s if rest_s >= 0 else probe.step_s * (1 - rest_s / single.step_s)
-        return passes_s / PROBED_PARTS - part_s
-
     def microbatch_s(self, like: Placement, num_samples: int, threads: int) -> float:
         """Returns the seconds of the forward and backward pass of some samples on a device with so many threads.
 
@@ -280,17 +269,25 @@ class Forecaster:
             num_samples: number of samples.
             threads: number of threads.
         """
-        probe = self._with_threads(like, threads)
+        return _interpolate(self._passes_with(like, threads), num_samples)
+
+    def part_s(self, like: Placement, num_samples: int, threads: int) -> float:
+        """Returns the seconds of the passes of one of several parts of a batch, with the sum of its gradients and those
+        of the parts before it. Arguments are those of `microbatch_s`."""
+        points = self._passes_with(like, threads, PROBED_PARTS)
+        return _interpolate([(size / PROBED_PARTS, seconds / PROBED_PARTS) for size, seconds in points], num_samples)
+
+    def _passes_with(self, like: Placement, threads: int, parts: int = 1) -> List[Tuple[float, float]]:
+        """Returns the measured numbers of samples and seconds of the passes of one device with the nearest number of
+        threads."""
+        wanted = Placement(accumulation=parts, precision=like.precision, recompute=like.recompute)
+        probes = [p for p in self._profile.probes if p.placement == wanted and p.passes]
+        probe = min(probes, key=lambda probe: abs(probe.threads - threads))
         points: List[Tuple[float, float]] = []
         # More samples never take less time, so a shorter time of more samples replaces one that was disturbed.
         for size, seconds in reversed(probe.passes):
             points.insert(0, (size, min(seconds, points[0][1]) if points else seconds))
-        return _interpolate(points, num_samples)
-
-    def _with_threads(self, like: Placement, threads: int) -> Probe:
-        """Returns the measured passes of one device with the nearest number of threads."""
-        probes = [p for p in self._profile.probes if _is_alone(p, like) and p.passes]
-        return min(probes, key=lambda probe: abs(probe.threads - threads))
+        return points
 
     def cores(self, like: Placement, num_devices: int) -> Cores:
         """Returns the cores for so many devices on this machine."""
@@ -317,10 +314,10 @@ class Forecaster:
         """
         num_devices = placement.num_devices * copies
         cores = self.cores(placement, num_devices)
-        whole = self.microbatch_s(placement, placement.microbatch_size(self._profile.batch_size), cores.threads)
-        if placement.accumulation > 1 and placement.microbatches == 1:
-            # Microbatches add their gradients anyway, also those that are measured.
-            whole = max(whole + self._part_overhead_s(placement), 0.0)
+        # Microbatches add their gradients anyway, also those that are measured.
+        has_parts = placement.accumulation > 1 and placement.microbatches == 1
+        seconds_of = self.part_s if has_parts else self.microbatch_s
+        whole = seconds_of(placement, placement.microbatch_size(self._profile.batch_size), cores.threads)
         forward_s, backward_s = self._stage_times(placement, whole)
         if placement.stages > 1:
             factor, extra = self._pass_overhead(placement)
@@ -378,7 +375,12 @@ class Forecaster:
         factor.
         """
         replicas = self._find(placement, placement.replicas)
-        nearest = self._pipeline(placement) if placement.stages > 1 else replicas
+        if placement.stages > 1:
+            nearest = self._pipeline(placement)
+        elif placement.replicas == 1 and placement.accumulation > 1:
+            nearest = self._find(placement, accumulation=PROBED_PARTS)
+        else:
+            nearest = replicas
         rest_s = self._rest_s(nearest)
         if rest_s < 0:
             return passes_s * nearest.step_s / (nearest.step_s - rest_s)
@@ -488,10 +490,6 @@ def _handled_together(store: str, num_workers: int, gradient_bytes: float) -> fl
     """Returns the bytes that all processes of a step send and receive."""
     own, _ = traffic(store, num_workers, gradient_bytes)
     return num_workers * own * (1 if store == "horovod" else 2)  # servers handle each byte, too
-
-
-def _is_alone(probe: Probe, like: Placement) -> bool:
-    return probe.placement == Placement(precision=like.precision, recompute=like.recompute) and not probe.refused
 
 
 def _interpolate(points: Sequence[Tuple[float, float]], x: float) -> float:

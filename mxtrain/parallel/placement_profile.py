@@ -14,7 +14,7 @@ from mxtrain.parallel.placement import Placement
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Json, JsonForm, JsonObject
 
-FORMAT = 2
+FORMAT = 3
 _PLACEMENT: Dict[str, JsonForm] = {
     "replicas": int,
     "stages": int,
@@ -71,7 +71,7 @@ class Probe:
         refused: why it cannot be trained; then nothing else is known.
         base_bytes: memory of the process after its first update.
         batch_size: samples of a measured step.
-        passes: (samples, seconds) of forward and backward passes, rising.
+        passes: (samples, seconds) of forward and backward passes of one device, rising.
         step_s, passes_s: seconds of a step, and of its forward and backward passes alone.
         step_peak_bytes: peak memory of steps.
         compute_s: seconds of a step in which each device computes.
@@ -253,7 +253,8 @@ def parse_profile(content: Json) -> PlacementProfile:
 
 
 def _require_possible(probe: Probe, path: str) -> None:
-    """Raises a ValueError if an axis or a measurement that was taken is not above 0, or sizes do not rise."""
+    """Raises a ValueError if an axis or a measurement that was taken is not above 0, or if sizes do not rise or are
+    missing on one device."""
     place = probe.placement
     if min(place.replicas, place.stages, place.microbatches, place.accumulation, place.workers) < 1:
         raise ValueError(f"'{path}.placement' has a number below 1")
@@ -261,6 +262,8 @@ def _require_possible(probe: Probe, path: str) -> None:
         return
     if probe.placement.workers == 1 and min(probe.step_s, probe.passes_s) <= 0:
         raise ValueError(f"'{path}' has a step of 0 seconds")
+    if place.workers == place.num_devices == 1 and not probe.passes:
+        raise ValueError(f"'{path}.passes' must not be empty")
     sizes: List[int] = [size for size, *_ in probe.passes]
     if sizes != sorted(set(sizes)) or any(min(values) <= 0 for values in probe.passes):
         raise ValueError(f"'{path}.passes' must have rising numbers of samples, and values above 0")

@@ -12,7 +12,7 @@ import math
 import time
 from contextlib import closing
 from statistics import mean
-from typing import TYPE_CHECKING, Callable, Deque, Dict, Generator, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Callable, Deque, Dict, Generator, Iterator, List, Sequence, Tuple
 
 from mxtrain.config.groups import Description
 from mxtrain.data.loading.loader import Consumer
@@ -39,6 +39,8 @@ ROUNDS = 4
 WARM_UP = 6
 """Number of steps before the first that is timed: the allocator still gets memory from the system in these."""
 TRACED_STEPS = 3
+TYPICAL = 0.05
+"""Relative difference from the mean number of elements below which a batch is taken at once."""
 
 
 def probe_placement(description: Description, num_sizes: int, seconds: float) -> JsonObject:
@@ -66,14 +68,14 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
     consumer = Consumer([strategy], store, strategy.look_ahead)
     with closing(full_batches(data.train.epoch, data.train.batch_size, consumer)) as batches:
         batch = next(batches)
-        sizes = sorted({-(-batch.size // 2**power) for power in range(num_sizes)})
+        sizes = halved_sizes(batch.size, description.trainer.grad_accumulation, num_sizes)
         # The optimizer's state is made by the first update, so that all following peaks hold it.
         step(batch.slice(0, sizes[0]) if sizes else batch, 0.0, 1)
         nd.waitall()
         base_bytes = resident_memory()
         # Before the passes: MXNet keeps the memory of each number of samples that it has computed.
-        measured = time_steps(step, batches, seconds)
-        passes = time_passes(step, batch, sizes, seconds)
+        measured, mean_elements = time_steps(step, batches, seconds)
+        passes = time_passes(step, typical_batch(batches, mean_elements), sizes, seconds) if sizes else []
         operations = _trace_steps(step, batches)
     layout, values = strategy.layout, strategy.values
     cut, size = layout.cut, layout.microbatch_size(objective.batch_size)
@@ -89,6 +91,15 @@ def probe_placement(description: Description, num_sizes: int, seconds: float) ->
         "parameter_bytes": FLOAT_BYTES * sum(math.prod(values[name].shape) for name in strategy.trainable),
         "stages": [] if cut is None else [_stage_json(stage, size) for stage in cut.stages],
     }
+
+
+def halved_sizes(batch_size: int, parts: int, count: int) -> List[int]:
+    """Returns up to `count` numbers of samples that can be divided into parts, each about half of the next one.
+
+    >>> halved_sizes(24, 2, 4)
+    [2, 6, 12, 24]
+    """
+    return sorted({parts * max(1, batch_size // parts // 2**power) for power in range(count)})
 
 
 def _stage_json(stage: StageCost, microbatch_size: int) -> JsonObject:
@@ -127,30 +138,52 @@ def time_passes(step: TrainingStep, batch: Batch, sizes: Sequence[int], seconds:
     return [{"samples": size, "seconds": mean(found)} for size, found in zip(sizes, times)]
 
 
-def time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) -> Dict[str, float]:
-    """Returns the seconds of a whole step and of its passes alone, and the peak of memory in bytes."""
+def count_elements(batch: Batch) -> int:
+    """Returns the number of elements of all inputs of a batch."""
+    return sum(array.size for array in batch.inputs)
+
+
+def typical_batch(batches: Iterator[Batch], mean_elements: float) -> Batch:
+    """Returns the batch whose number of elements is nearest to a mean, of up to `MAX_REPEATS` batches.
+
+    The samples of texts, for example, are padded to the longest one of each batch, so that batches differ in size.
+    """
+    best = next(batches)
+    for batch in itertools.islice(batches, MAX_REPEATS - 1):
+        if abs(count_elements(best) - mean_elements) <= TYPICAL * mean_elements:
+            break
+        best = min(best, batch, key=lambda one: abs(count_elements(one) - mean_elements))
+    return best
+
+
+def time_steps(step: TrainingStep, batches: Iterator[Batch], seconds: float) -> Tuple[Dict[str, float], float]:
+    """Returns the seconds of a whole step and of its passes alone with the peak of memory in bytes, and the mean number
+    of elements of a batch."""
     numbers = itertools.count(2)
     queued: Deque[nd.NDArray] = collections.deque()
+    elements: List[int] = []
 
     def take() -> None:
         """Takes a step as in training: it returns when the step that is `STEPS_AHEAD` earlier is finished."""
-        queued.append(step(next(batches), 0.0, next(numbers)))
+        batch = next(batches)
+        elements.append(count_elements(batch))
+        queued.append(step(batch, 0.0, next(numbers)))
         if len(queued) > STEPS_AHEAD:
             queued.popleft().wait_to_read()
 
     for _ in range(WARM_UP):
         take()
-    compute = functools.partial(_compute, step, next(batches))
 
     step_times, passes_times = [], []
     for _ in range(ROUNDS):
         step_times += _repeat(take, 2 * seconds / ROUNDS)
         nd.waitall()
         queued.clear()
-        passes_times += _repeat(compute, seconds / 2 / ROUNDS)
+        passes_times += _repeat(lambda: _compute(step, next(batches)), seconds / 2 / ROUNDS)
         for _ in range(STEPS_AHEAD):
             take()
-    return {"step_s": mean(step_times), "passes_s": mean(passes_times), "step_peak_bytes": peak_memory()}
+    times = {"step_s": mean(step_times), "passes_s": mean(passes_times), "step_peak_bytes": peak_memory()}
+    return times, mean(elements)
 
 
 def _trace_steps(step: TrainingStep, batches: Iterator[Batch]) -> List[Operation]:

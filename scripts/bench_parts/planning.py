@@ -103,16 +103,22 @@ def planned(options: Options) -> Measured:
     """Compares predictions with runs: in each turn a plan is made anew, and each placement trained once."""
     found = Measured(table=[["network", "placement", "step, ms", "predicted", "memory, MiB", "predicted"]])
     errors: Dict[str, List[float]] = {"time of a step": [], "peak memory": []}
+    repeated: Dict[str, List[float]] = {unit: [] for unit in errors}
     for name, place, turns in measured_placements(options, {"MLP": QUICK} if options.quick else NETWORKS):
         columns = list(zip(*turns))
         for unit, (measured, predicted) in zip(errors, (columns[:2], columns[2:])):
             errors[unit].append(abs(median(p / m for m, p in zip(measured, predicted)) - 1))
+            if len(measured) > 1:
+                repeated[unit].append(max(measured) / min(measured) - 1)
         numbers = [f"{median(column):.1f}" for column in columns]
         found.table.append([name, " ".join(place.overrides()[:-1]), *numbers])
     for unit, values in errors.items():
         found.add(f"{unit}: predicted / measured - 1, absolute", "fraction", values)
         found.at_most(f"{unit}: median error", median(values), LIMIT)
         found.notes.append(f"{unit}: worst error of {len(values)} placements: {max(values):.1%}.")
+        if repeated[unit]:
+            # A prediction can be no better than a run predicts the same run some minutes later.
+            found.add(f"{unit}: largest / smallest of the turns of a placement - 1", "fraction", repeated[unit])
     return found
 
 

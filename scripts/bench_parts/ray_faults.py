@@ -29,7 +29,7 @@ from bench_parts.records import append_record, read_records
 from mxtrain.checkpoint.folder import TEMPORARY
 from mxtrain.kvstore.spec import has_horovod
 
-KILLS, KILLS_PER_RUN = 100, 4
+KILLS, KILLS_PER_RUN = 100, 10
 NODES = (2, 1, 1)
 """CPUs of the nodes: one more than two workers and a server need."""
 LONGEST_PAUSE_S = 8.0

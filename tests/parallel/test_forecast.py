@@ -77,8 +77,8 @@ def passes(seconds: List[float]) -> tuple:
 TWO_THREADS = Probe(Placement(), 2, "", 100 * MIB, 64, passes([0.2, 0.3, 0.5]), 0.6, 0.5, 170 * MIB)
 TWO_THREADS = replace(TWO_THREADS, parameter_bytes=10.0 * MIB)
 ONE_THREAD = Probe(Placement(), 1, "", 100 * MIB, 64, passes([0.2, 0.4, 0.8]), 0.9, 0.8, 170 * MIB)
-TWO_PARTS = Probe(Placement(accumulation=2), 2, "", 0.0, 64, (), 0.74, 0.6, 150 * MIB)
-"""Two parts of 32 samples take 0.02 s each beyond their passes, and 5 MiB beyond a further gradient."""
+TWO_PARTS = Probe(Placement(accumulation=2), 2, "", 0.0, 64, passes([0.3, 0.44, 0.64]), 0.74, 0.6, 150 * MIB)
+"""Two parts of 16 or 32 samples take 0.02 s each beyond their passes, and 5 MiB beyond a further gradient."""
 TWO_REPLICAS = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.65, 0.5, 195 * MIB)
 STAGE = {"forward": 1.0, "backward": 2.0, "parameter_bytes": 20.0 * MIB, "activation_bytes": 2.0, "sample_bytes": 1024}
 TWO_STAGES = Probe(
@@ -143,12 +143,22 @@ def test_four_devices_on_two_cores_are_no_faster_than_two() -> None:
 
 
 def test_steps_that_overlap_are_shorter_by_the_measured_factor() -> None:
-    """The measured step took 0.4 s, and its passes one by one 0.5 s; two parts of 0.3 s took 0.5 s."""
+    """The measured step of two parts took 0.5 s, and its passes one by one 0.64 s; four parts of 16 samples take 0.88 s
+    one by one."""
     parts = replace(TWO_PARTS, step_s=0.5)
     forecaster = Forecaster(profile_of(replace(TWO_THREADS, step_s=0.4), ONE_THREAD, parts, TWO_REPLICAS))
     assert forecaster.predict(parts.placement).step_s == pytest.approx(0.5)
-    beyond_s = 0.5 / (0.4 / 0.5) / 2 - 0.3
-    assert forecaster.predict(Placement(accumulation=4)).step_s == pytest.approx(4 * (0.2 + beyond_s) * 0.4 / 0.5)
+    assert forecaster.predict(Placement(accumulation=4)).step_s == pytest.approx(0.88 * 0.5 / 0.64)
+    assert forecaster.predict(Placement()).step_s == pytest.approx(0.4)
+
+
+def test_parts_on_replicas_take_the_time_of_parts_with_their_threads() -> None:
+    """Two parts of 16 samples take 0.6 s with one thread, and 0.44 s with two. Two replicas compute them at the same
+    time without contention, and their update takes 0.25 s."""
+    slow = replace(TWO_PARTS, threads=1, passes=passes([0.4, 0.6, 1.0]))
+    two = replace(TWO_REPLICAS, passes_s=0.4)
+    forecaster = Forecaster(profile_of(TWO_THREADS, ONE_THREAD, TWO_PARTS, slow, two))
+    assert forecaster.predict(Placement(replicas=2, accumulation=2)).step_s == pytest.approx(0.6 + 0.25)
 
 
 def test_a_replica_of_a_pipeline_adds_what_replicas_add() -> None:

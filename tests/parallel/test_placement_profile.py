@@ -26,15 +26,16 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda one: one.update(format=1), "its format is 1, and this version reads 2"),
+        (lambda one: one.update(format=1), "its format is 1, and this version reads 3"),
         (lambda one: one.update(cores=0), "'cores' is 0, and must be above 0"),
         (lambda one: one.pop("words"), "'words' is missing"),
         (lambda one: one["probes"][0].update(step_s=0.0), r"'probes\[0\]' has a step of 0 seconds"),
         (lambda one: one["probes"][1]["placement"].update(stages=0), r"'probes\[1\].placement' has a number below 1"),
+        (lambda one: one["probes"][0]["passes"].clear(), r"'probes\[0\].passes' must not be empty"),
         (lambda one: one["probes"][0]["passes"].reverse(), r"'probes\[0\].passes' must have rising"),
         (lambda one: one["probes"][0]["passes"][0].update(seconds=-1.0), "values above 0"),
     ],
-    ids=["format", "cores", "missing", "step", "axis", "order", "negative"],
+    ids=["format", "cores", "missing", "step", "axis", "empty", "order", "negative"],
 )
 def test_other_content_is_refused(change: Any, message: str, tmp_path: Path) -> None:
     content: Dict[str, Any] = json.loads(json.dumps(PROFILE.to_json()))

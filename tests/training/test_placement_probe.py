@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from types import SimpleNamespace
 from typing import Any, Callable, Deque, Iterator, List
@@ -19,8 +20,10 @@ from mxtrain.training.placement_probe import (
     WARM_UP,
     compute_times,
     full_batches,
+    halved_sizes,
     time_passes,
     time_steps,
+    typical_batch,
 )
 
 
@@ -64,8 +67,9 @@ def batches(size: int) -> Iterator[Any]:
         yield batch_of(size)
 
 
-def batch_of(size: int) -> Any:
-    return SimpleNamespace(size=size, slice=lambda begin, end: batch_of(end - begin))
+def batch_of(size: int, length: int = 1) -> Any:
+    inputs = (SimpleNamespace(size=size * length),)
+    return SimpleNamespace(size=size, inputs=inputs, slice=lambda begin, end: batch_of(end - begin, length))
 
 
 @pytest.fixture
@@ -80,11 +84,38 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], Device]:
 
 def test_steps_are_queued_as_in_training_and_passes_are_waited_for(on: Callable[[Device], Device]) -> None:
     device = on(Device(lambda size: 0.01 * size, update_s=0.02))
-    found = time_steps(device, batches(8), 1.02)  # type: ignore[arg-type]
+    found, mean_elements = time_steps(device, batches(8), 1.02)  # type: ignore[arg-type]
+    assert mean_elements == 8
     assert found["step_s"] == pytest.approx(0.1) and found["passes_s"] == pytest.approx(0.08)
     assert device.longest_queue == STEPS_AHEAD + 1
     assert found["step_peak_bytes"] == pytest.approx(peak_memory(), rel=0.1)
     assert device.num_steps == WARM_UP + ROUNDS * (6 + STEPS_AHEAD), "6 x 0.1 s are the first above 2 x 1.02 s / 4"
+
+
+def test_passes_and_elements_are_means_over_batches_of_different_lengths(
+    on: Callable[[Device], Device],
+) -> None:
+    """Batches of 8 samples with 1, 2 and 3 tokens each, in turn; a pass takes 1 ms for a token."""
+    device = on(Device(lambda size: 0.01))
+    lengths = itertools.cycle([1, 2, 3])
+    given = (batch_of(8, length) for length in lengths)
+    device.strategy.forward_backward = lambda batch, scale: device._put(0.001 * batch.inputs[0].size)
+    found, mean_elements = time_steps(device, given, 1.0)  # type: ignore[arg-type]
+    assert mean_elements == pytest.approx(16, rel=0.05)
+    assert found["passes_s"] == pytest.approx(0.016, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "lengths, expected, taken",
+    [([16, 10, 10], 16, 2), ([1, 5, 10, 10], 10, 4), ([1] * 39 + [5, 10], 5, MAX_REPEATS), ([30, 11], 11, 2)],
+    ids=["first", "third", "limit", "nearest"],
+)
+def test_passes_are_timed_with_a_batch_of_mean_length(lengths: List[int], expected: int, taken: int) -> None:
+    """The mean is 10 tokens, or 16 in the first case, of 2 samples."""
+    given = iter([batch_of(2, length) for length in lengths])
+    mean = 2 * (16 if lengths[0] == 16 else 10)
+    assert typical_batch(given, mean).inputs[0].size == 2 * expected
+    assert len(lengths) - len(list(given)) == taken
 
 
 def test_times_are_means_so_that_rare_slow_passes_count(on: Callable[[Device], Device]) -> None:
@@ -134,3 +165,14 @@ def test_devices_compute_without_their_updates() -> None:
         Operation("cpu(1)", "CopyCPU2CPU", 2.0, 2.3),
     ]
     assert compute_times(operations, ["cpu(0)", "cpu(1)"]) == pytest.approx([0.6 / TRACED_STEPS, 0.3 / TRACED_STEPS])
+
+
+@pytest.mark.parametrize(
+    "batch_size, parts, count, expected",
+    [(64, 1, 7, [1, 2, 4, 8, 16, 32, 64]), (100, 1, 3, [25, 50, 100]), (6, 2, 7, [2, 6]), (64, 2, 0, [])],
+    ids=["powers", "three", "small", "none"],
+)
+def test_numbers_of_samples_can_be_divided_into_parts(
+    batch_size: int, parts: int, count: int, expected: List[int]
+) -> None:
+    assert halved_sizes(batch_size, parts, count) == expected

@@ -26,7 +26,7 @@ def profile(tmp_path: Path, describe_run: Any) -> Path:
     """A profile of two cores, on which two replicas are faster and a network that cannot be cut."""
     sizes = tuple((size, 0.001 * size) for size in (8, 16, 32, 64))
     alone = Probe(Placement(), 2, "", 100.0 * MIB, 64, sizes, 0.07, 0.064, 166.0 * MIB, parameter_bytes=1e6)
-    parts = Probe(Placement(accumulation=2), 2, "", 0.0, 64, (), 0.07, 0.064, 140.0 * MIB)
+    parts = Probe(Placement(accumulation=2), 2, "", 0.0, 64, sizes, 0.07, 0.064, 140.0 * MIB)
     two = Probe(Placement(replicas=2), 1, "", 0.0, 64, (), 0.04, 0.033, 170.0 * MIB)
     cut = [Probe(Placement(stages=2, microbatches=n), 1, "it cannot be cut") for n in (1, 2, 4)]
     pairs = [Probe(Placement(workers=2, store=store), 1, step_s=0.09) for store in ("dist_sync", "horovod")]

@@ -66,7 +66,7 @@ PROBED_RUN = (
 )
 """Settings of the run of two workers."""
 NUM_SIZES = 7
-"""Number of sizes of a batch, each half of the one before, whose passes are measured on one device."""
+"""Number of sizes of a batch, each half of the one before, whose passes are measured on one device, also in parts."""
 
 
 class Probing:
@@ -93,7 +93,8 @@ class Probing:
         variants: Sequence[Placement],
         stores: Sequence[str] = (),
     ) -> PlacementProfile:
-        """Measures one device with all threads and with fewer, two parts of a batch, and 2, 4, ... replicas and stages.
+        """Measures one device with all threads and with fewer, a batch whole and in two parts, and 2, 4, ...
+        replicas and stages.
 
         Args:
             configuration: hash of the configuration, see `hash_of`.
@@ -143,7 +144,7 @@ class Probing:
             MxtrainError: the process failed.
         """
         words = [*self._words, *placement.overrides(self._kind), f"runtime.threads={threads}"]
-        num_sizes = NUM_SIZES if placement.num_devices == placement.accumulation == 1 else 0
+        num_sizes = NUM_SIZES if placement.num_devices == 1 else 0
         request = {"words": words, "config_dirs": self._config_dirs, "num_sizes": num_sizes, "seconds": self._seconds}
         with (
             tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
@@ -189,8 +190,8 @@ class Probing:
 def _wanted(variant: Placement, num_devices: int, cores: int, kind: str) -> List[Tuple[Placement, int]]:
     """Returns the placements of a precision and recomputation that are measured, each with the threads of a device."""
     counts = {max(1, cores // number) for number in range(1, num_devices + 1)} if kind == "cpu" else {cores}
-    wanted = [(variant, threads) for threads in sorted(counts | {cores}, reverse=True)]
-    wanted.append((replace(variant, accumulation=PROBED_PARTS), cores))
+    on_one = [variant, replace(variant, accumulation=PROBED_PARTS)]
+    wanted = [(place, threads) for place in on_one for threads in sorted(counts | {cores}, reverse=True)]
     for count in powers_to(num_devices)[1:]:
         others = [replace(variant, replicas=count)]
         others += [replace(variant, stages=count, microbatches=m) for m in PROBED_MICROBATCHES]
