@@ -29,7 +29,7 @@ from bench_parts.records import append_record, read_records
 from mxtrain.checkpoint.folder import TEMPORARY
 from mxtrain.kvstore.spec import has_horovod
 
-KILLS, KILLS_PER_RUN = 100, 10
+KILLS, KILLS_PER_RUN = 100, 8
 NODES = (2, 1, 1)
 """CPUs of the nodes: one more than two workers and a server need."""
 LONGEST_PAUSE_S = 8.0
@@ -48,8 +48,8 @@ OVERRIDES = (
     "dataset.batch_size=25",
     "dataset.augment.flip=true",
     "model.dropout=0.3",
-    "trainer.max_epochs=300",
-    "checkpoint.every_steps=100",
+    "trainer.max_epochs=100",
+    "checkpoint.every_steps=50",
     "cluster.restarts=100",
 )
 SERVER = """
