@@ -106,15 +106,20 @@ def test_passes_and_elements_are_means_over_batches_of_different_lengths(
 
 
 @pytest.mark.parametrize(
-    "lengths, expected, taken",
-    [([16, 10, 10], 16, 2), ([1, 5, 10, 10], 10, 4), ([1] * 39 + [5, 10], 5, MAX_REPEATS), ([30, 11], 11, 2)],
-    ids=["first", "third", "limit", "nearest"],
+    "lengths, mean_length, expected, taken",
+    [
+        ([104, 100, 100], 100, 104, 2),
+        ([106, 100, 100], 100, 100, 3),
+        ([1] * 39 + [5, 10], 10, 5, MAX_REPEATS),
+        ([30, 11], 10, 11, 2),
+    ],
+    ids=["within 5 %", "beyond 5 %", "limit", "nearest"],
 )
-def test_passes_are_timed_with_a_batch_of_mean_length(lengths: List[int], expected: int, taken: int) -> None:
-    """The mean is 10 tokens, or 16 in the first case, of 2 samples."""
+def test_passes_are_timed_with_a_batch_of_mean_length(
+    lengths: List[int], mean_length: int, expected: int, taken: int
+) -> None:
     given = iter([batch_of(2, length) for length in lengths])
-    mean = 2 * (16 if lengths[0] == 16 else 10)
-    assert typical_batch(given, mean).inputs[0].size == 2 * expected
+    assert typical_batch(given, 2 * mean_length).inputs[0].size == 2 * expected
     assert len(lengths) - len(list(given)) == taken
 
 
