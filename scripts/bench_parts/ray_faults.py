@@ -48,7 +48,7 @@ OVERRIDES = (
     "dataset.batch_size=25",
     "dataset.augment.flip=true",
     "model.dropout=0.3",
-    "trainer.max_epochs=100",
+    "trainer.max_epochs=25",
     "checkpoint.every_steps=50",
     "cluster.restarts=100",
 )
@@ -107,7 +107,7 @@ class RayBench:
         from raylets import Raylets
 
         self.work, self._bucket = work, BUCKET
-        write_records(work, 200)
+        write_records(work, 800)
         self._environment = stack.enter_context(store_process(SERVER, str(work), str(STOPS_S), str(OF_S)))
         self._environment["XDG_CACHE_HOME"] = str(work / "cache")
         # A short name, because it is that of sockets.
