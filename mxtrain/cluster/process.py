@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence
@@ -172,6 +172,7 @@ class LocalProcess(Process):
         spec: its command, environment and log.
         start: starts another process in its place.
         is_standby: True if it waits until `begin` makes it one of the processes of the run.
+        output: open file for the output of a process without a log; None: that of this process.
     """
 
     can_be_replaced = True
@@ -182,6 +183,7 @@ class LocalProcess(Process):
         spec: LaunchSpec,
         start: Optional[Callable[[LaunchSpec], Process]] = None,
         is_standby: bool = False,
+        output: Optional[int] = None,
     ):
         super().__init__(spec)
         self._start = start or LocalProcess
@@ -190,24 +192,22 @@ class LocalProcess(Process):
         orders, self._orders = os.pipe() if is_standby else (-1, -1)
         # The supervisor reads the heartbeats of all processes in turn, so no read may wait.
         os.set_blocking(self._reader, False)
-        output = None if spec.log is None else append_to(spec.log, "ab")
         standby = {STANDBY_FD: str(orders)} if is_standby else {}
         try:
-            self._process = start_child(
-                spec.command,
-                env={**spec.environment, HEARTBEAT_FD: str(writer), **standby},
-                pass_fds=[writer, orders] if is_standby else [writer],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=None if output is None else subprocess.STDOUT,
-            )
+            with nullcontext(output) if spec.log is None else append_to(spec.log, "ab") as stdout:
+                self._process = start_child(
+                    spec.command,
+                    env={**spec.environment, HEARTBEAT_FD: str(writer), **standby},
+                    pass_fds=[writer, orders] if is_standby else [writer],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=None if stdout is None else subprocess.STDOUT,
+                )
         finally:
             # Only the child keeps the write end, so that the pipe ends with the child.
             os.close(writer)
             if is_standby:
                 os.close(orders)
-            if output is not None:
-                output.close()
         self._started_at = time.monotonic()
         self.pid = self._process.pid
 
@@ -215,10 +215,14 @@ class LocalProcess(Process):
         return self._start(spec)
 
     def begin(self, spec: LaunchSpec) -> None:
-        os.write(self._orders, json.dumps(order_of(self.spec, spec)).encode() + b"\n")
-        self._close_orders()
+        self.order(order_of(self.spec, spec))
         self.spec = spec
         self._started_at = self.heartbeat_at = self.progress_at = time.monotonic()
+
+    def order(self, order: JsonObject) -> None:
+        """Sends a standby the order to take the place of a process. Raises: OSError: it has ended."""
+        os.write(self._orders, json.dumps(order).encode() + b"\n")
+        self._close_orders()
 
     def _close_orders(self) -> None:
         if self._orders >= 0:
@@ -315,9 +319,11 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def signal_parents_death(number: int) -> None:
-    """Makes the kernel send a signal to this process when its parent ends."""
+def signal_parents_death(number: int) -> bool:
+    """Makes the kernel send a signal to this process when its parent ends. Returns False if it has ended already."""
+    parent = os.getppid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
 
 
 def state_of(pid: int) -> str:

@@ -81,7 +81,6 @@ class RelayActor:
         python = python or sys.executable
         # Ray starts its processes with SIGINT blocked, and all that they start inherits this.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        # A socket, because a relay makes a pipe small, so that lines stay in one piece (`remote._quiet_output`).
         self._socket, end = socket.socketpair()
         try:
             if not os.path.isdir(directory):
@@ -553,13 +552,9 @@ def _reason(error: Exception) -> str:
 
 def main() -> int:
     """Returns the exit code."""
-    parent = os.getppid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_lost)
-    signal_parents_death(signal.SIGHUP)
-    if os.getppid() != parent:
-        return EXIT_CRASHED
-    return RayDriver().run()
+    return RayDriver().run() if signal_parents_death(signal.SIGHUP) else EXIT_CRASHED
 
 
 if __name__ == "__main__":

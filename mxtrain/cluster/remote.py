@@ -12,30 +12,22 @@ not import MXNet.
 from __future__ import annotations
 
 import argparse
-import array
 import errno
-import fcntl
-import json
 import os
-import selectors
+import select
 import signal
 import socket
-import stat
-import subprocess
 import sys
-import termios
 import time
 from collections import deque
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Deque, Dict, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
 from mxtrain.cluster.hosts import interface_address
 from mxtrain.cluster.launched import OWN_GPUS, local_rank_variables, own_address, rank_of
-from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
-from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
+from mxtrain.cluster.process import LaunchSpec, LocalProcess, signal_parents_death
 from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, run_dir_setting
 
@@ -47,7 +39,8 @@ MAX_WAITING = 1 << 16
 """Number of unsent bytes from which the relay stops reading the output of its processes."""
 MAX_ERROR_CHARS = 600
 """Number of characters of an error in a message."""
-_F_SETPIPE_SZ = 1031
+_CONNECTION = (0, 1)
+"""Open files of messages from the supervisor and to it."""
 _FORWARDED = (signal.SIGTERM, *WARNINGS)
 """Signals from srun or Slurm that are sent to the workers."""
 
@@ -57,7 +50,7 @@ GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
 
 
 class Child:
-    """A process of the relay, with pipes for its output and its heartbeats.
+    """A process of the relay, with a pipe for its output.
 
     Args:
         index: index of the process in the launch specs.
@@ -67,46 +60,24 @@ class Child:
 
     def __init__(self, index: int, spec: JsonObject, environment: Mapping[str, str]):
         self.index, self.is_worker = index, spec["is_worker"]
-        self.heartbeat_rest = b""
-        self.heartbeat, heartbeat_writer = os.pipe()
-        self.output, output_writer = os.pipe()
-        orders, self._orders = os.pipe() if spec.get("is_standby") else (-1, -1)
-        for reader in (self.heartbeat, self.output):
-            os.set_blocking(reader, False)
-        standby = {STANDBY_FD: str(orders)} if orders >= 0 else {}
+        self.output, writer = os.pipe()
+        os.set_blocking(self.output, False)
         try:
-            self.popen = start_child(
-                spec["command"],
-                env={**environment, HEARTBEAT_FD: str(heartbeat_writer), **standby},
-                pass_fds=[heartbeat_writer, orders] if standby else [heartbeat_writer],
-                stdin=subprocess.DEVNULL,
-                stdout=output_writer,
-                stderr=subprocess.STDOUT,
-            )
+            launch = LaunchSpec(f"process {index}", spec["command"], environment)
+            self.process = LocalProcess(launch, is_standby=spec.get("is_standby", False), output=writer)
         finally:
-            os.close(heartbeat_writer)
-            os.close(output_writer)
-            if standby:
-                os.close(orders)
-
-    def begin(self, order: JsonObject) -> None:
-        """Sends a standby the order to take the place of a process; see `mxtrain.cluster.standby`."""
-        with suppress(BrokenPipeError):  # it has ended, which its exit code says
-            os.write(self._orders, json.dumps(order).encode() + b"\n")
-        self.close_orders()
-
-    def close_orders(self) -> None:
-        """Closes the pipe for the order, if it is open."""
-        if self._orders >= 0:
-            os.close(self._orders)
-            self._orders = -1
+            os.close(writer)
+        self.heartbeat_at = self.process.heartbeat_at
+        """Time of the last heartbeat that was forwarded."""
+        self.has_output = True
+        """False after the end of its output."""
 
 
 class Relay:
     """Runs the processes of one host, or of one rank.
 
-    One thread serves all pipes with a selector. No write to the supervisor blocks, because the relay must notice when
-    the supervisor is gone.
+    One thread serves all pipes. No write to the supervisor blocks, because the relay must notice when the supervisor is
+    gone.
 
     Args:
         rank: rank of this relay if several get the same message; None: all specs are for this relay.
@@ -114,32 +85,32 @@ class Relay:
 
     def __init__(self, rank: Optional[int]):
         self._rank, self._has_started = rank, False
-        self._out = _quiet_output()
         self._unsent: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
         self._read = b""
         self._message_at = self._beat_at = time.monotonic()
         self._silence_s: Optional[float] = None
-        self._selector = selectors.DefaultSelector()
         self._signals, writer = os.pipe()
-        for end in (self._signals, writer):
+        for end in (self._signals, writer, *_CONNECTION):
             os.set_blocking(end, False)
-        # The handlers do nothing: the selector reads the numbers of signals from this pipe.
+        # The handlers do nothing: `run` reads the numbers of signals from this pipe.
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (*_FORWARDED, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
 
     def run(self) -> int:
         """Runs until all processes have ended or the supervisor is gone; returns the exit code."""
-        self._watch(self._signals, self._take_signals)
+        stdin, stdout = _CONNECTION
         try:
             self._send({"hello": socket.gethostname(), "rank": self._rank})
-            os.set_blocking(0, False)
-            self._watch(0, self._take_messages)
             while not self._has_started or self._children or self._unsent:
-                for key, _ in self._selector.select(timeout=0.1):
-                    key.data()
-                self._reap()
+                outputs = [child.output for child in self._children.values() if child.has_output]
+                readers = [stdin, self._signals, *([] if self._is_behind else outputs)]
+                select.select(readers, [stdout] if self._unsent else [], [], 0.1)
+                self._take_messages()
+                self._take_signals()
+                for child in list(self._children.values()):
+                    self._serve(child)
                 self._flush()
                 now = time.monotonic()
                 # TCP reports a dead link only after a quarter of an hour, and workers must not run on without a
@@ -148,13 +119,13 @@ class Relay:
                     raise _ConnectionClosed
                 if now - self._beat_at > BEAT_S and not self._unsent:
                     self._beat_at = now
-                    self._send({"states": {str(index): state_of(c.popen.pid) for index, c in self._children.items()}})
+                    self._send({"states": {str(index): c.process.state for index, c in self._children.items()}})
         except _ConnectionClosed:
             return EXIT_CRASHED
         finally:
             # Without a supervisor, a worker would wait for its peers forever.
             for child in self._children.values():
-                kill_group(child.popen.pid)
+                child.process.kill()
         return EXIT_FINISHED
 
     # To the supervisor.
@@ -171,7 +142,7 @@ class Relay:
         """
         while self._unsent:
             try:
-                count = os.write(self._out, self._unsent[0])
+                count = os.write(_CONNECTION[1], self._unsent[0])
             except BlockingIOError:
                 break
             except OSError as error:
@@ -182,11 +153,16 @@ class Relay:
             if unsent:
                 self._unsent.appendleft(unsent)
 
+    @property
+    def _is_behind(self) -> bool:
+        """Returns True if the supervisor reads slowly. Then output waits in its pipe, and heartbeats get through."""
+        return sum(map(len, self._unsent)) > MAX_WAITING
+
     # From the supervisor.
 
     def _take_messages(self) -> None:
         with suppress(BlockingIOError):
-            read = os.read(0, 1 << 16)
+            read = os.read(_CONNECTION[0], 1 << 16)
             if not read:
                 raise _ConnectionClosed
             self._message_at = time.monotonic()
@@ -197,10 +173,11 @@ class Relay:
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
                 elif "begin" in message and message["of"] in self._children:
-                    self._children[message["of"]].begin(message["begin"])
+                    with suppress(BrokenPipeError):  # it has ended, which its exit code says
+                        self._children[message["of"]].process.order(message["begin"])
 
     def _take_signals(self) -> None:
-        for number in os.read(self._signals, 64):
+        for number in _read(self._signals) or b"":
             if number == signal.SIGHUP:
                 raise _ConnectionClosed
             if number in _FORWARDED:
@@ -210,8 +187,7 @@ class Relay:
         """Sends a signal to the process with this index; None: to all workers."""
         for child in self._children.values():
             if child.is_worker if index is None else child.index == index:
-                with suppress(ProcessLookupError):
-                    os.kill(child.popen.pid, number)
+                child.process.signal(number)
 
     # Processes.
 
@@ -224,14 +200,11 @@ class Relay:
             try:
                 environment = self._environment(message, spec)
                 _require_run_directory(spec)
-                child = Child(index, spec, environment)
+                self._children[index] = Child(index, spec, environment)
             except (ConfigError, OSError) as error:
                 self._send({"of": index, "refused": f"{socket.gethostname()}: {error}"[:MAX_ERROR_CHARS]})
                 continue
-            self._children[index] = child
-            self._send({"of": index, "pid": child.popen.pid})
-            self._watch(child.heartbeat, partial(self._take_heartbeat, child))
-            self._watch(child.output, partial(self._take_output, child))
+            self._send({"of": index, "pid": self._children[index].process.pid})
 
     def _environment(self, message: Message, spec: JsonObject) -> Dict[str, str]:
         """Builds the environment of a process on this host. Later sources replace earlier ones.
@@ -250,54 +223,28 @@ class Relay:
             environment.update({name: os.environ[name] for name in GPU_VARIABLES if name in os.environ})
         return environment
 
-    def _take_heartbeat(self, child: Child) -> bool:
-        read = _read(child.heartbeat)
-        if not read:
-            if read is not None:
-                self._selector.unregister(child.heartbeat)
-            return False
-        lines, child.heartbeat_rest = split(child.heartbeat_rest + read)
+    def _serve(self, child: Child) -> None:
+        """Forwards what a process has sent, and its exit code if it has ended and everything else was forwarded."""
+        code = child.process.exit_code
+        if code is not None:
+            child.process.kill()  # processes that it has started, e.g. loader workers
+        child.process.listen()
         # Only the newest heartbeat matters; older ones would only fill the connection.
-        last = deque(lines, maxlen=1)
-        if last:
-            self._send({"of": child.index, "heartbeat": json.loads(last[0])})
-        return True
-
-    def _take_output(self, child: Child) -> bool:
-        # If the supervisor reads slowly, the output waits in its pipe, so that heartbeats still get through.
-        if sum(map(len, self._unsent)) > MAX_WAITING:
-            time.sleep(0.01)
-            return False
-        read = _read(child.output)
-        if not read:
-            if read is not None:
-                self._selector.unregister(child.output)
-            return False
-        for piece in pieces(read):
-            self._send({"of": child.index, "output": piece})
-        return True
-
-    def _reap(self) -> None:
-        for child in list(self._children.values()):
-            code = child.popen.poll()
-            if code is None or sum(map(len, self._unsent)) > MAX_WAITING:
-                continue
-            kill_group(child.popen.pid)  # processes that it has started, e.g. loader workers
-            for fd, take in ((child.heartbeat, self._take_heartbeat), (child.output, self._take_output)):
-                while fd in self._selector.get_map() and take(child):
-                    self._flush()
-            if child.output in self._selector.get_map() and _has_more(child.output):
-                continue  # messages are waiting: send the rest of its output before its exit code
-            for fd in (child.heartbeat, child.output):
-                if fd in self._selector.get_map():
-                    self._selector.unregister(fd)
-                os.close(fd)
-            child.close_orders()
+        if child.process.heartbeat_at != child.heartbeat_at:
+            child.heartbeat_at = child.process.heartbeat_at
+            self._send({"of": child.index, "heartbeat": child.process.last_heartbeat})
+        while not self._is_behind:
+            read = _read(child.output)
+            for piece in pieces(read or b""):
+                self._send({"of": child.index, "output": piece})
+            child.has_output = read != b""
+            if not read or code is None:  # other pipes wait, too
+                break
+        if code is not None and not self._is_behind:
+            child.process.close()
+            os.close(child.output)
             self._send({"of": child.index, "exit": code})
             del self._children[child.index]
-
-    def _watch(self, fd: int, take: Callable[[], object]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, take)
 
 
 class _ConnectionClosed(Exception):
@@ -327,36 +274,12 @@ def _require_run_directory(spec: JsonObject) -> None:
         )
 
 
-def _has_more(fd: int) -> bool:
-    """Returns True if a pipe contains bytes that have not been read."""
-    num_bytes = array.array("i", [0])
-    fcntl.ioctl(fd, termios.FIONREAD, num_bytes)
-    return num_bytes[0] > 0
-
-
 def _read(fd: int) -> Optional[bytes]:
     """Reads from a non-blocking pipe. Returns b"" at its end, and None if it is empty now."""
     try:
         return os.read(fd, 1 << 14)
     except BlockingIOError:
         return None
-
-
-def _quiet_output() -> int:
-    """Returns a descriptor for messages to the supervisor, to which nothing else in this process writes.
-
-    A program that starts several relays may interleave their output: mpirun (measured) reads up to 4096 bytes of each
-    at a time. A pipe with a capacity of 4096 bytes, into which each line is written atomically, makes every read
-    consist of whole lines. If stdout is a terminal, which may split lines, messages go to stderr.
-    """
-    number = 2 if os.isatty(1) else 1
-    descriptor = os.dup(number)
-    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, 4096)
-    os.set_blocking(descriptor, False)
-    os.set_inheritable(descriptor, False)
-    return descriptor
 
 
 def describe_host(interface: Optional[str]) -> Message:
@@ -385,13 +308,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.check:
         sys.stdout.buffer.write(encode({"check": describe_host(options.interface)}))
         return EXIT_FINISHED
-    parent = os.getppid()
     relay = Relay(rank_of(os.environ) if options.ranked else None)
     # Not SIGKILL, because the relay must kill its own processes first.
-    signal_parents_death(signal.SIGHUP)
-    if os.getppid() != parent:  # the parent died before the signal was requested, so it will not come
-        return EXIT_CRASHED
-    return relay.run()
+    return relay.run() if signal_parents_death(signal.SIGHUP) else EXIT_CRASHED
 
 
 if __name__ == "__main__":
