@@ -11,6 +11,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
@@ -134,10 +135,9 @@ def launch_specs(
     arguments: Sequence[str],
     logs: Path,
     root: Root,
-    environment: Mapping[str, str],
-    host_workers: Optional[Sequence[int]] = None,
+    hosts: Mapping[str, object] = MappingProxyType({}),
 ) -> List[LaunchSpec]:
-    """Returns the specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
+    """Returns the specs of all processes; worker 0 has the supervisor's own output.
 
     Args:
         cluster: description of the processes.
@@ -145,24 +145,21 @@ def launch_specs(
         arguments: arguments of the workers' command line.
         logs: folder for the output of all processes except worker 0.
         root: address of the scheduler.
-        environment: further environment variables.
-        host_workers: ranks of the workers that share this host; None: all of them.
+        hosts: name of a process -> its host; empty: all have the same.
     """
-    variables = {**environment, **common_environment(cluster, van, root)}
-    sharing = range(cluster.workers) if host_workers is None else host_workers
-    variables[HOST_WORKERS] = str(max(len(sharing), 1))
+    variables = common_environment(cluster, van, root)
+    host_of_worker = [hosts.get(name_of("worker", rank)) for rank in range(cluster.workers)]
     specs = []
     for at, (role, number) in enumerate(roles(cluster, van)):
         name = name_of(role, number)
-        process_environment = {**variables, "DMLC_ROLE": role}
+        sharing = [rank for rank, host in enumerate(host_of_worker) if host == hosts.get(name)]
+        environment = {**variables, "DMLC_ROLE": role, HOST_WORKERS: str(max(len(sharing), 1))}
         if role == "worker":
-            process_environment[WORKER] = str(number)
-            if number in sharing:
-                process_environment[HOST_RANK] = str(sharing.index(number))
+            environment.update({WORKER: str(number), HOST_RANK: str(sharing.index(number))})
         if root.is_local:
-            process_environment["PORT"] = str(root.port + at)
+            environment["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
-        specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], process_environment, log, number))
+        specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], environment, log, number))
     return specs
 
 

@@ -7,17 +7,20 @@ is known before anything starts, and only worker 0 needs the run directory.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
-from mxtrain.cluster.launch_spec import inherited, launch_specs, local_root
+from mxtrain.cluster.launch_spec import inherited, launch_specs, local_root, passed
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
+from mxtrain.files.durable import replace_file
 from mxtrain.runtime.network import LOOPBACK
 
 
@@ -99,17 +102,15 @@ class Launcher:
             stack: closes the processes.
         """
         root = local_root(self.van)
-        specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root)
         # Registered first, because the stack unwinds in reverse: sockets are removed after their processes have ended.
         stack.callback(root.remove_sockets, len(specs))
-        return [started_here(spec, stack, self._start_one) for spec in specs]
+        return [self._start_here(spec, stack) for spec in specs]
 
-
-def started_here(spec: LaunchSpec, stack: ExitStack, start: Callable[[LaunchSpec], Process] = LocalProcess) -> Process:
-    """Starts a process on this machine, which the stack closes."""
-    process = start(spec)
-    stack.callback(process.close)
-    return process
+    def _start_here(self, spec: LaunchSpec, stack: ExitStack) -> Process:
+        """Starts a process on this machine with the environment of this one; the stack closes it."""
+        environment = {**inherited(), **spec.environment, "DMLC_NODE_HOST": self.address}
+        return stack.enter_context(closing(self._start_one(replace(spec, environment=environment))))
 
 
 def relayed(
@@ -117,45 +118,51 @@ def relayed(
 ) -> List[Process]:
     """Returns the processes of a channel, which the stack closes; None for a process on another host."""
     stack.callback(channel.close)
-    processes: List[Process] = []
-    for index, spec in enumerate(specs):
-        if spec is not None:
-            processes.append(RelayedProcess(spec, channel, index, ranked, attempt == 0))
-            stack.callback(processes[-1].close)
-    return processes
+    return [
+        stack.enter_context(closing(RelayedProcess(spec, channel, index, ranked, attempt == 0)))
+        for index, spec in enumerate(specs)
+        if spec is not None
+    ]
+
+
+def write_proof(logs: Path, stack: ExitStack) -> Path:
+    """Writes a file beside the run directory, which the stack removes. Only a host that sees its random content has the
+    run directory, so that worker 0 may run there."""
+    proof = logs / ".here"
+    replace_file(proof, secrets.token_hex(16).encode())
+    stack.callback(proof.unlink)
+    return proof
 
 
 def launch_message(
     cluster: Cluster,
     specs: Sequence[Optional[LaunchSpec]],
-    environment: Mapping[str, str],
-    python: str,
     proof: Optional[Path] = None,
     is_standby: bool = False,
+    kept_back: Sequence[str] = (),
 ) -> Message:
     """Returns the message to relays, each of which starts the specs that are meant for it.
 
     Args:
         cluster: description of the processes.
         specs: launch specs by number; None for processes of other relays.
-        environment: variables of all processes; not repeated in each spec.
-        python: path of Python on the hosts.
         proof: file next to the run directory that worker 0 must see.
         is_standby: True if the processes wait for an order to begin.
+        kept_back: variables of this process that do not go along.
     """
     return {
         "launch_specs": [
             spec
             and {
-                "command": [python, *spec.command[1:]],
-                "environment": {k: v for k, v in spec.environment.items() if environment.get(k) != v},
+                "command": [python_of(cluster), *spec.command[1:]],
+                "environment": dict(spec.environment),
                 "is_worker": spec.name.startswith("worker"),
                 "is_standby": is_standby,
                 "proof": [str(proof), proof.read_text()] if proof is not None and spec.name == "worker 0" else None,
             }
             for spec in specs
         ],
-        "environment": dict(environment),
+        "environment": {n: value for n, value in passed(cluster.environment).items() if n not in kept_back},
         "interface": cluster.interface,
         "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S),
         "version": mxtrain.__version__,

@@ -15,9 +15,9 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.hosts import Host, interface_address, spread
 from mxtrain.cluster.joining import ADDRESS, NODE, PORT, find_scheduler
-from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, name_of
+from mxtrain.cluster.launch_spec import Root, launch_specs, name_of
 from mxtrain.cluster.launched import own_address, scheduler_of
-from mxtrain.cluster.launcher import Launcher, started_here
+from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.spec import Cluster
@@ -61,10 +61,9 @@ class NodeLauncher(Launcher):
                 f"cluster.workers={self.num_nodes}, or start {cluster.workers} nodes."
             )
         hosts = [Host(str(number)) for number in range(self.num_nodes)]
-        where = {name_of("scheduler", 0): hosts[0], **spread(cluster.workers, cluster.num_servers, hosts)}
-        self.names = [name for name, host in where.items() if host == hosts[self.rank]]
+        self._hosts = {name_of("scheduler", 0): hosts[0], **spread(cluster.workers, cluster.num_servers, hosts)}
+        self.names = [name for name, host in self._hosts.items() if host == hosts[self.rank]]
         """Names of the processes of this node."""
-        self._workers = [rank for rank in range(cluster.workers) if name_of("worker", rank) in self.names]
         self._root, self._address = self._find_root()
 
     @property
@@ -80,12 +79,11 @@ class NodeLauncher(Launcher):
         return self.rank == 0
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
-        environment = {**inherited(), NODE: self._address}
-        specs = launch_specs(self.cluster, self.van, arguments, logs, self._root, environment, self._workers)
+        specs = launch_specs(self.cluster, self.van, arguments, logs, self._root, self._hosts)
         own = [spec for spec in specs if spec.name in self.names]
         if not self.writes_logs:  # an engine shows the output of a node, which has no run directory
             own = [replace(spec, log=None) for spec in own]
-        return [started_here(spec, stack) for spec in own]
+        return [self._start_here(spec, stack) for spec in own]
 
     def _find_root(self) -> Tuple[Root, str]:
         """Returns the address of the scheduler, and the one to which the processes of this node bind."""
@@ -93,7 +91,8 @@ class NodeLauncher(Launcher):
         variables = {ADDRESS: host, PORT: str(port)}
         if self.cluster.interface is not None:
             variables[NODE] = interface_address(self.cluster.interface)
-        member = Member("scheduler") if self.rank == 0 else Member("worker", World(self._workers[0]))
+        first = next(rank for rank in range(self.cluster.workers) if name_of("worker", rank) in self.names)
+        member = Member("scheduler") if self.rank == 0 else Member("worker", World(first))
         # Here, and not in `start`: a supervisor would not end the wait at a signal.
         find_scheduler(member, self.cluster.start_timeout, variables)
         root = Root(variables[ADDRESS], port)

@@ -10,18 +10,17 @@ import importlib.util
 import math
 import os
 import re
-import secrets
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain.cluster.frames import Message
 from mxtrain.cluster.hosts import free_port, interface_address, is_own_address
-from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, local_root, passed
+from mxtrain.cluster.launch_spec import Root, launch_specs, local_root, name_of
 from mxtrain.cluster.launched import OWN_GPUS
-from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, started_here
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, write_proof
 from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.remote import GPU_VARIABLES
@@ -30,7 +29,6 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.files.durable import replace_file
 from mxtrain.files.temporary import temporary_root
 from mxtrain.files.unused_folders import locked_folder
 
@@ -134,7 +132,6 @@ class RayLauncher(Launcher):
             interface_address(cluster.interface)
         self._num_servers = 0 if van is None else cluster.num_servers
         self._num_started = 0
-        self._environment: Dict[str, str] = {}
         self._proof: Optional[Path] = None
         self._channel = self._connect(self._options.wait or 0.0)
         try:
@@ -176,30 +173,24 @@ class RayLauncher(Launcher):
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         placed = self._channel.last_placed
         root = local_root(self.van) if self._is_local(placed) else Root(self.address, free_port(self.address))
-        environment = {k: v for k, v in passed(self.cluster.environment).items() if k not in GPU_VARIABLES}
-        proof = logs / ".here"
-        replace_file(proof, secrets.token_hex(16).encode())
-        stack.callback(proof.unlink)
-        self._environment, self._proof = environment, proof
-        processes: List[Process] = []
-        bundles = self._bundles_of(placed["nodes"])
-        nodes = [placed["nodes"][bundle] for bundle in bundles]
-        for node in dict.fromkeys(nodes):
-            ranks = [rank for rank in range(self.cluster.workers) if nodes[rank] == node]
-            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
-            if not processes:  # the first node
-                if root.is_local:
-                    stack.callback(root.remove_sockets, len(specs))
-                if specs[0].name == "scheduler":
-                    variables = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
-                    scheduler = replace(specs[0], environment=variables)
-                    processes.append(started_here(scheduler, stack, self._start_one))
-            for spec in specs:
-                at = self._position(spec)
-                if at is not None and nodes[at] == node:
-                    processes.append(self._start_or_begin(spec, bundles[at], attempt == 0, self.cluster.start_timeout))
-                    stack.callback(processes[-1].close)
-        return processes
+        self._proof = write_proof(logs, stack)
+        ranks, numbers = range(self.cluster.workers), range(self._num_servers)
+        names = [*(name_of("worker", rank) for rank in ranks), *(name_of("server", number) for number in numbers)]
+        bundles = dict(zip(names, self._bundles_of(placed["nodes"])))
+        nodes = {name: placed["nodes"][bundle] for name, bundle in bundles.items()}
+        specs = launch_specs(
+            self.cluster, self.van, arguments, logs, root, {name_of("scheduler", 0): placed["nodes"][0], **nodes}
+        )
+        if root.is_local:
+            stack.callback(root.remove_sockets, len(specs))
+        return [
+            self._start_here(spec, stack)
+            if spec.name not in bundles
+            else stack.enter_context(
+                closing(self._start_or_begin(spec, bundles[spec.name], attempt == 0, self.cluster.start_timeout))
+            )
+            for spec in specs
+        ]
 
     def _start_standby(self, process: Process) -> Process:
         if not isinstance(process, RayProcess):  # the scheduler
@@ -227,8 +218,8 @@ class RayLauncher(Launcher):
             variables = dict(spec.environment)
             if self._options.gpus:
                 variables[OWN_GPUS] = "1"
-            if self._options.cpus is not None:
-                variables.setdefault("OMP_NUM_THREADS", str(max(1, int(self._options.cpus))))
+            if self._options.cpus is not None and "OMP_NUM_THREADS" not in os.environ:
+                variables["OMP_NUM_THREADS"] = str(max(1, int(self._options.cpus)))
             spec = replace(spec, environment=variables)
         return spec
 
@@ -241,9 +232,8 @@ class RayLauncher(Launcher):
         is_standby: bool = False,
     ) -> RayProcess:
         index, self._num_started = self._num_started, self._num_started + 1
-        specs = [*[None] * index, spec]
-        python = python_of(self.cluster)
-        message = launch_message(self.cluster, specs, self._environment, python, self._proof, is_standby)
+        # GPUs of this machine mean nothing on another one.
+        message = launch_message(self.cluster, [*[None] * index, spec], self._proof, is_standby, GPU_VARIABLES)
         process = RayProcess(
             spec,
             self._channel,
@@ -255,12 +245,6 @@ class RayLauncher(Launcher):
         )
         self._channel.send({"start": index, "bundle": bundle, "is_standby": is_standby, "launch": message})
         return process
-
-    def _position(self, spec: LaunchSpec) -> Optional[int]:
-        """Returns the position of a process among the workers and servers; None for the scheduler."""
-        if spec.name == "scheduler":
-            return None
-        return spec.number if spec.name.startswith("worker") else self.cluster.workers + spec.number
 
     def _bundles_of(self, nodes: Sequence[str]) -> List[int]:
         """Returns the bundles of the workers by rank, and of the servers. The ranks on a node follow each other.

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import List, Optional, Sequence
 
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address
-from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, passed
-from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
+from mxtrain.cluster.launch_spec import Root, launch_specs
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, write_proof
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.slurm_queue import SlurmChannel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
-from mxtrain.files.durable import replace_file
 from mxtrain.runtime.network import address_towards
 
 
@@ -48,20 +45,13 @@ class SlurmLauncher(Launcher):
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         root = Root(self._address, free_port(self._address))
-        environment = passed(self.cluster.environment)
-        specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment)
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root)
         processes = []
         if specs[0].name == "scheduler":
-            scheduler = specs.pop(0)
-            variables = {**inherited(), **scheduler.environment, "DMLC_NODE_HOST": root.address}
-            processes.append(started_here(replace(scheduler, environment=variables), stack))
+            processes.append(self._start_here(specs.pop(0), stack))
         specs.sort(key=lambda spec: not spec.name.startswith("worker"))  # ranks keep their order
-        # srun may place worker 0 on another host. Only a host that sees this file's random content has the run
-        # directory.
-        proof = logs / ".here"
-        replace_file(proof, secrets.token_hex(16).encode())
-        stack.callback(proof.unlink)
-        message = launch_message(self.cluster, specs, environment, python_of(self.cluster), proof)
+        # srun may place worker 0 on another host.
+        message = launch_message(self.cluster, specs, write_proof(logs, stack))
         command = [
             "srun",
             f"--ntasks={len(specs)}",

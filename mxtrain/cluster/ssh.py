@@ -8,15 +8,15 @@ import shlex
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode
 from mxtrain.cluster.hosts import Host, free_port, interface_address, is_own_address, read_hosts, spread
-from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, name_of, passed
-from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
+from mxtrain.cluster.launch_spec import Root, launch_specs
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed
 from mxtrain.cluster.process import LaunchSpec, Process, start_child
 from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
@@ -71,27 +71,21 @@ class SSHLauncher(Launcher):
         if not self._others:
             return super().start(arguments, logs, attempt, stack)
         root = Root(self._address, free_port(self._address))
-        local_environment, remote_environment = inherited(), passed(self.cluster.environment)
-        processes = []
-        for host in [self.hosts[0], *self._others]:
-            ranks = [rank for rank in range(self.cluster.workers) if self._where[name_of("worker", rank)] == host]
-            environment = {**local_environment, "DMLC_NODE_HOST": root.address} if host.is_here else remote_environment
-            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
-            specs_of_host = [spec if self._where[spec.name] == host else None for spec in specs]
-            if host.is_here:
-                processes += [started_here(spec, stack, self._start_one) for spec in specs_of_host if spec is not None]
-                continue
-            for index, spec in enumerate(specs_of_host):
-                standby = spec and self._begin_standby(spec)
-                if standby:
-                    stack.callback(standby.close)
-                    processes.append(standby)
-                    specs_of_host[index] = None
-            if any(specs_of_host):
-                channel = self._open_channel(host, specs_of_host)
-                processes += relayed(channel, specs_of_host, ranked=False, attempt=attempt, stack=stack)
-        names = [spec.name for spec in specs]
-        return sorted(processes, key=lambda process: names.index(process.spec.name))
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root, self._where)
+        started: Dict[str, Process] = {}
+        for spec in specs:
+            standby = None if self._where[spec.name].is_here else self._begin_standby(spec)
+            if standby is not None:
+                started[spec.name] = stack.enter_context(closing(standby))
+            elif self._where[spec.name].is_here:
+                started[spec.name] = self._start_here(spec, stack)
+        for host in self._others:
+            rest = [None if spec.name in started or self._where[spec.name] != host else spec for spec in specs]
+            if any(rest):
+                channel = self._open_channel(host, rest)
+                processes = relayed(channel, rest, ranked=False, attempt=attempt, stack=stack)
+                started.update({process.spec.name: process for process in processes})
+        return [started[spec.name] for spec in specs]
 
     def _start_standby(self, process: Process) -> Process:
         host = self._where[process.spec.name]
@@ -103,9 +97,7 @@ class SSHLauncher(Launcher):
 
     def _open_channel(self, host: Host, specs: Sequence[Optional[LaunchSpec]], is_standby: bool = False) -> Channel:
         """Connects to a host, where a relay starts the processes."""
-        message = launch_message(
-            self.cluster, specs, passed(self.cluster.environment), python_of(self.cluster), is_standby=is_standby
-        )
+        message = launch_message(self.cluster, specs, is_standby=is_standby)
         start_timeout_s = 3 * self._patience_s + CHECK_S
         return Channel(self._ssh(host, []), os.environ, message, start_timeout_s, f"ssh to {host.name}")
 

@@ -54,10 +54,10 @@ def slurm(*nodes: List[int], **more: str) -> Environments:
 def own_launchers(workers: int, *ranks_of_hosts: List[int]) -> Environments:
     """Returns the variables that our launchers, local and over ssh, set for each worker."""
     cluster, found = Cluster(workers=workers, servers=1), {}
-    for ranks in ranks_of_hosts or (None,):
-        for spec in launch_specs(cluster, "zmq", [], Path("logs"), ROOT, {}, ranks):
-            if spec.name.startswith("worker") and (ranks is None or spec.number in ranks):
-                found[spec.number] = spec.environment
+    hosts = {f"worker {rank}": number for number, ranks in enumerate(ranks_of_hosts) for rank in ranks}
+    for spec in launch_specs(cluster, "zmq", [], Path("logs"), ROOT, hosts):
+        if spec.name.startswith("worker"):
+            found[spec.number] = spec.environment
     return [found[rank] for rank in range(workers)]
 
 
@@ -70,8 +70,12 @@ def relayed(told: Environments, workers: int, monkeypatch: pytest.MonkeyPatch) -
                 patch.setenv(name, value)
             relay = Relay.__new__(Relay)  # without its streams and signals
             relay._rank = rank
-            specs = launch_specs(cluster, "zmq", [], Path("logs"), ROOT, {"CUDA_VISIBLE_DEVICES": "supervisor's"})
-            message: Dict[str, Any] = {"version": mxtrain.__version__, "environment": {}, "interface": None}
+            specs = launch_specs(cluster, "zmq", [], Path("logs"), ROOT)
+            message: Dict[str, Any] = {
+                "version": mxtrain.__version__,
+                "environment": {"CUDA_VISIBLE_DEVICES": "supervisor's"},
+                "interface": None,
+            }
             spec = next(spec for spec in specs if spec.name == f"worker {rank}")
             found.append(relay._environment(message, {"environment": spec.environment}))
     return found

@@ -216,7 +216,7 @@ def started_by(
     monkeypatch.setattr(ray_launcher, "RayChannel", FakeChannel)
     monkeypatch.setattr(ray_launcher, "_require_ray", lambda: None)
     monkeypatch.setattr(
-        ray_launcher, "started_here", lambda spec, stack, start: FakeChannel.started_here.append(spec.name)
+        RayLauncher, "_start_here", lambda self, spec, stack: FakeChannel.started_here.append(spec.name)
     )
     monkeypatch.setattr(FakeChannel, "started_here", [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -37,8 +37,7 @@ from waiting import free_port, wait_until
 
 from mxtrain.cli.train import description_of
 from mxtrain.cluster.launch.group import arguments_of
-from mxtrain.cluster.launcher import started_here
-from mxtrain.cluster.process import LaunchSpec
+from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
@@ -504,7 +503,7 @@ def test_silent_worker_is_named_when_the_start_takes_too_long(tmp_path: Path) ->
             LaunchSpec(name, [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / name, number=number)
             for number, (name, code) in enumerate(programs.items())
         ]
-        return [started_here(spec, stack) for spec in specs]
+        return [stack.enter_context(closing(LocalProcess(spec))) for spec in specs]
 
     supervisor = Supervisor(Cluster(workers=2, start_timeout=3, restarts=0), start, list, print)
     assert supervisor.run() == 1

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -17,8 +17,7 @@ from running import rows, train_here
 
 from mxtrain.cli import main
 from mxtrain.cluster.launch.group import write_reference
-from mxtrain.cluster.launcher import started_here
-from mxtrain.cluster.process import LaunchSpec, Process
+from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor
 from mxtrain.engine.backend import autograd, gluon, nd
@@ -185,17 +184,10 @@ def test_supervisor_reports_killed_workers_once_and_no_servers(tmp_path: Path) -
         def start(attempt: int, stack: ExitStack) -> List[Process]:
             ends = {True: "os.kill(os.getpid(), 9)", False: "time.sleep(60)"}
             return [
-                started_here(
-                    LaunchSpec(
-                        name,
-                        [sys.executable, "-S", "-c", begin + ends[name == killed]],
-                        dict(os.environ),
-                        tmp_path / name,
-                        number=number,
-                    ),
-                    stack,
-                )
+                stack.enter_context(closing(LocalProcess(LaunchSpec(name, command, dict(os.environ), log, number))))
                 for number, name in ((1, "worker 1"), (0, "server 0"))
+                for command in [[sys.executable, "-S", "-c", begin + ends[name == killed]]]
+                for log in [tmp_path / name]
             ]
 
         found: List[ProcessFailure] = []
