@@ -54,20 +54,14 @@ def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
 
 
 def ranks_here(environ: Mapping[str, str]) -> List[int]:
-    """Returns the ranks of the processes on this host in order; empty if unknown. If mpirun or an old Slurm reports
-    only their count, the ranks are assumed to be consecutive."""
+    """Returns the ranks of the processes on this host in order; empty if unknown. mpirun reports only their count, and
+    the ranks are assumed to be consecutive."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
         size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
         first = _number(environ, MPI_RANK) - _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
         return list(range(first, first + size))
-    if "SLURM_GTIDS" in environ:
-        ids = environ["SLURM_GTIDS"].split(",")
-        return sorted(_number({"SLURM_GTIDS": text}, "SLURM_GTIDS") for text in ids)
-    counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
-        counts += [int(count)] * int(times or 1)
-    node = _number(environ, "SLURM_NODEID")
-    return list(range(sum(counts[:node]), sum(counts[: node + 1])))
+    ids = environ.get("SLURM_GTIDS", "").split(",")
+    return sorted(_number({"SLURM_GTIDS": text}, "SLURM_GTIDS") for text in ids if text)
 
 
 def local_rank_variables(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str, str]:

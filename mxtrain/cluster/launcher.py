@@ -32,24 +32,16 @@ class Launcher:
         van: transport of ps-lite; None if there are no servers.
     """
 
+    address = LOOPBACK
+    """Address of this machine, as the processes reach it."""
+    place = "on this machine"
+    """Location of the processes, for messages."""
+    writes_logs = True
+    """True if the output of the processes goes to files, except that of worker 0."""
+
     def __init__(self, cluster: Cluster, van: Optional[str]):
         self.cluster, self.van = cluster, van
         self._standbys: Dict[str, Process] = {}
-
-    @property
-    def address(self) -> str:
-        """Returns the address of this machine, as the processes reach it."""
-        return LOOPBACK
-
-    @property
-    def place(self) -> str:
-        """Returns the location of the processes, for messages."""
-        return "on this machine"
-
-    @property
-    def writes_logs(self) -> bool:
-        """Returns True if the output of the processes goes to files, except that of worker 0."""
-        return True
 
     def obstacle(self) -> str:
         """Returns why nothing can be started now, though it may be later; empty if it can."""

@@ -64,19 +64,9 @@ class NodeLauncher(Launcher):
         self._hosts = {name_of("scheduler", 0): hosts[0], **spread(cluster.workers, cluster.num_servers, hosts)}
         self.names = [name for name, host in self._hosts.items() if host == hosts[self.rank]]
         """Names of the processes of this node."""
-        self._root, self._address = self._find_root()
-
-    @property
-    def address(self) -> str:
-        return self._address
-
-    @property
-    def place(self) -> str:
-        return f"on {self.num_nodes} nodes, of which this is number {self.rank}"
-
-    @property
-    def writes_logs(self) -> bool:
-        return self.rank == 0
+        self._root, self.address = self._find_root()
+        self.place = f"on {self.num_nodes} nodes, of which this is number {self.rank}"
+        self.writes_logs = self.rank == 0
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         specs = launch_specs(self.cluster, self.van, arguments, logs, self._root, self._hosts)

@@ -67,12 +67,10 @@ class Process:
         """Returns the exit code; the negative number of a signal that killed it; None while it runs."""
         raise NotImplementedError
 
-    can_be_replaced = False
-    """True if the rest of its group goes on when it is closed, so that another can be started in its place."""
-
-    def start_replacement(self, spec: LaunchSpec) -> Process:
-        """Starts another process in its place; only if `can_be_replaced`."""
-        raise NotImplementedError
+    started_at: Optional[float] = None
+    """Time of its start on this machine's monotonic clock; None while it waits for its launcher."""
+    start_replacement: Optional[Callable[[LaunchSpec], Process]] = None
+    """Starts another process in its place; None if the rest of its group does not go on when it is closed."""
 
     def begin(self, spec: LaunchSpec) -> None:
         """Makes a standby the process of `spec`, of the same name as its own.
@@ -85,11 +83,6 @@ class Process:
     @property
     def host(self) -> str:
         """Returns the name of its host, the same for all processes there."""
-        raise NotImplementedError
-
-    @property
-    def started_at(self) -> Optional[float]:
-        """Returns the time of its start on this machine's monotonic clock; None while it waits for its launcher."""
         raise NotImplementedError
 
     @property
@@ -175,7 +168,6 @@ class LocalProcess(Process):
         output: open file for the output of a process without a log; None: that of this process.
     """
 
-    can_be_replaced = True
     host = "localhost"
 
     def __init__(
@@ -186,7 +178,7 @@ class LocalProcess(Process):
         output: Optional[int] = None,
     ):
         super().__init__(spec)
-        self._start = start or LocalProcess
+        self.start_replacement = start or LocalProcess
         self._rest = b""
         self._reader, writer = os.pipe()
         orders, self._orders = os.pipe() if is_standby else (-1, -1)
@@ -208,16 +200,13 @@ class LocalProcess(Process):
             os.close(writer)
             if is_standby:
                 os.close(orders)
-        self._started_at = time.monotonic()
+        self.started_at = time.monotonic()
         self.pid = self._process.pid
-
-    def start_replacement(self, spec: LaunchSpec) -> Process:
-        return self._start(spec)
 
     def begin(self, spec: LaunchSpec) -> None:
         self.order(order_of(self.spec, spec))
         self.spec = spec
-        self._started_at = self.heartbeat_at = self.progress_at = time.monotonic()
+        self.started_at = self.heartbeat_at = self.progress_at = time.monotonic()
 
     def order(self, order: JsonObject) -> None:
         """Sends a standby the order to take the place of a process. Raises: OSError: it has ended."""
@@ -232,10 +221,6 @@ class LocalProcess(Process):
     @property
     def exit_code(self) -> Optional[int]:
         return self._process.poll()
-
-    @property
-    def started_at(self) -> Optional[float]:
-        return self._started_at
 
     @property
     def state(self) -> str:

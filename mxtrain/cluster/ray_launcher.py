@@ -31,6 +31,7 @@ from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.temporary import temporary_root
 from mxtrain.files.unused_folders import locked_folder
+from mxtrain.runtime.network import LOOPBACK
 
 SETTING = "cluster.launcher=ray"
 STRATEGIES = ("spread", "pack", "strict_spread", "strict_pack")
@@ -136,24 +137,22 @@ class RayLauncher(Launcher):
         self._channel = self._connect(self._options.wait or 0.0)
         try:
             self._wait_until_placed()
+            self._find_place()
         except BaseException:
             self._channel.close()
             raise
 
-    @property
-    def address(self) -> str:
-        placed = self._channel.last_placed
-        if self._is_local(placed):
-            return super().address
-        return interface_address(self.cluster.interface) if self.cluster.interface is not None else placed["address"]
-
-    @property
-    def place(self) -> str:
-        placed = self._channel.last_placed
-        if not placed["cluster"]:
-            return "in a local Ray cluster"
+    def _find_place(self) -> bool:
+        """Sets the address and the place to those of the last placement. Returns True if all nodes of the cluster are
+        on this machine."""
+        placed, interface = self._channel.last_placed, self.cluster.interface
         count = len(set(placed["nodes"]))
-        return f"on {count} node{'s' * (count > 1)} of the Ray cluster at {placed['cluster']}"
+        cluster = f"on {count} node{'s' * (count > 1)} of the Ray cluster at {placed['cluster']}"
+        self.place = cluster if placed["cluster"] else "in a local Ray cluster"
+        is_local = interface is None and all(map(is_own_address, placed["addresses"]))
+        address = placed["address"] if interface is None else interface_address(interface)
+        self.address = LOOPBACK if is_local else address
+        return is_local
 
     def obstacle(self) -> str:
         if self._channel.problem:
@@ -171,8 +170,8 @@ class RayLauncher(Launcher):
         self._channel.close()
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
+        root = local_root(self.van) if self._find_place() else Root(self.address, free_port(self.address))
         placed = self._channel.last_placed
-        root = local_root(self.van) if self._is_local(placed) else Root(self.address, free_port(self.address))
         self._proof = write_proof(logs, stack)
         ranks, numbers = range(self.cluster.workers), range(self._num_servers)
         names = [*(name_of("worker", rank) for rank in ranks), *(name_of("server", number) for number in numbers)]
@@ -255,10 +254,6 @@ class RayLauncher(Launcher):
         workers = list(range(self.cluster.workers))
         workers.sort(key=lambda bundle: nodes.index(nodes[bundle]))  # bundle 0 is that of worker 0
         return [*workers, *range(self.cluster.workers, len(nodes))]
-
-    def _is_local(self, placed: Message) -> bool:
-        """Returns True if all nodes of the cluster are on this machine."""
-        return self.cluster.interface is None and all(map(is_own_address, placed["addresses"]))
 
     # The driver.
 
@@ -394,8 +389,6 @@ class RayProcess(RelayedProcess):
         bundle: number of its bundle in the placement group.
     """
 
-    can_be_replaced = True
-
     def __init__(
         self,
         spec: LaunchSpec,
@@ -409,13 +402,10 @@ class RayProcess(RelayedProcess):
         super().__init__(spec, channel, index, ranked=True, is_first=is_first)
         self.bundle = bundle
         self._channel: RayChannel = channel
-        self._start, self._start_timeout_s = start, start_timeout_s
+        self.start_replacement, self._start_timeout_s = start, start_timeout_s
         self._created_at = time.monotonic()
         self._lost = ""
         self._is_gone = False
-
-    def start_replacement(self, spec: LaunchSpec) -> Process:
-        return self._start(spec)
 
     def take(self, message: Message) -> None:
         if "lost" in message:

@@ -225,7 +225,6 @@ class RelayedProcess(Process):
         self._exit_code: Optional[int] = None
         self._refusal = ""
         self._state = ""
-        self._started_at: Optional[float] = None
         self._log = None if spec.log is None else append_to(spec.log, "ab", buffering=0)
         self._printer = Printer() if spec.log is None else None
         channel.processes[index] = self
@@ -237,13 +236,13 @@ class RelayedProcess(Process):
             raise ProcessLookupError(f"{self.spec.name} ({self.location}) does not run")
         self._channel.send({"of": self._index, "begin": order_of(self.spec, spec)})
         self.spec = spec
-        self._started_at = self.progress_at = time.monotonic()
+        self.started_at = self.progress_at = time.monotonic()
 
     def take(self, message: Message) -> None:
         """Handles a message of the relay about this process."""
         if "pid" in message:
             self.pid = message["pid"]
-            self._started_at = self.heartbeat_at = time.monotonic()
+            self.started_at = self.heartbeat_at = time.monotonic()
         elif "heartbeat" in message:
             self.receive(message["heartbeat"])
         elif "output" in message:
@@ -272,10 +271,6 @@ class RelayedProcess(Process):
 
     def _never_started(self) -> bool:
         return not self._channel.heartbeat_at and self._channel.end is not None
-
-    @property
-    def started_at(self) -> Optional[float]:
-        return self._started_at
 
     @property
     def state(self) -> str:
@@ -320,7 +315,7 @@ class RelayedProcess(Process):
         # TCP reports a dead link only after a quarter of an hour, so silence decides.
         if silence > max(timeout_s, MIN_SILENCE_S):
             return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
-        return super().describe_silence(timeout_s) if self._started_at is not None else None
+        return super().describe_silence(timeout_s) if self.started_at is not None else None
 
     def describe_end(self) -> str:
         if self._refusal:

@@ -27,24 +27,18 @@ class SlurmLauncher(Launcher):
         ConfigError: srun is not installed, or this machine has no address for the hosts.
     """
 
+    place = "through srun"
+
     def __init__(self, cluster: Cluster, van: Optional[str]):
         super().__init__(cluster, van)
         if shutil.which("srun") is None:
             raise ConfigError(
                 "cluster.launcher=slurm: srun is not on PATH. Start the command where Slurm's clients are."
             )
-        self._address = _own_address(cluster)
-
-    @property
-    def address(self) -> str:
-        return self._address
-
-    @property
-    def place(self) -> str:
-        return "through srun"
+        self.address = _own_address(cluster)
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
-        root = Root(self._address, free_port(self._address))
+        root = Root(self.address, free_port(self.address))
         specs = launch_specs(self.cluster, self.van, arguments, logs, root)
         processes = []
         if specs[0].name == "scheduler":

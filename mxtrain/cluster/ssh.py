@@ -48,21 +48,14 @@ class SSHLauncher(Launcher):
         if problems:
             raise ConfigError("\n".join(problems))
         callers = [str(message["supervisor"][0]) for message in answers if message["supervisor"]]
-        self._address = self._own_address(callers)
+        if self._others:
+            self.address = self._own_address(callers)
+            names = ", ".join(host.name for host in [self.hosts[0], *self._others])
+            self.place = f"on {1 + len(self._others)} hosts ({names})"
 
     @property
     def _patience_s(self) -> int:
         return max(1, math.ceil(self.cluster.heartbeat_timeout))
-
-    @property
-    def address(self) -> str:
-        return self._address or super().address
-
-    @property
-    def place(self) -> str:
-        if not self._others:
-            return super().place
-        return f"on {1 + len(self._others)} hosts ({', '.join(h.name for h in [self.hosts[0], *self._others])})"
 
     def obstacle(self) -> str:
         return "; ".join(check_hosts(self._others, self._ssh, self.cluster.interface, self._patience_s)[1])
@@ -70,7 +63,7 @@ class SSHLauncher(Launcher):
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         if not self._others:
             return super().start(arguments, logs, attempt, stack)
-        root = Root(self._address, free_port(self._address))
+        root = Root(self.address, free_port(self.address))
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, self._where)
         started: Dict[str, Process] = {}
         for spec in specs:
@@ -139,8 +132,8 @@ class SSHLauncher(Launcher):
         if self.cluster.interface is not None:
             return interface_address(self.cluster.interface)
         fitting = [address for address in callers if ":" not in address and is_own_address(address)]
-        if fitting or not self._others:
-            return fitting[0] if fitting else ""
+        if fitting:
+            return fitting[0]
         raise ConfigError(
             f"{self._others[0].name} sees this machine as {', '.join(callers) or 'an unknown host'}, which is no IPv4 "
             "address of it: set cluster.interface to the network interface by which the hosts reach each other."

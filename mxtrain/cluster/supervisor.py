@@ -281,7 +281,7 @@ class Supervisor:
         survivors = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
         is_lost_state = lost.spec.number == 0 and not (self._replaces_first and self._checkpoints())
-        is_needed = is_lost_state or not survivors or not lost.can_be_replaced
+        is_needed = is_lost_state or not survivors or lost.start_replacement is None
         if self._ring is None or not self._ring.elastic or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.exit_code in FINAL and not self._ring.is_newcomer(lost):
@@ -308,7 +308,8 @@ class Supervisor:
         """Drops a worker that was killed or hung, without a replacement. Returns False if all must be restarted."""
         workers = [process for process in processes if process.spec.name.startswith("worker")]
         # An error of a worker's own is likely to be an error of the others, too.
-        if lost.spec.number == 0 or not failure.was_killed or not lost.can_be_replaced or self._signal is not None:
+        is_needed = lost.spec.number == 0 or lost.start_replacement is None
+        if is_needed or not failure.was_killed or self._signal is not None:
             return False
         processes.remove(lost)
         lost.close()
@@ -331,6 +332,7 @@ class Supervisor:
             if time.monotonic() >= start_at and self._signal is None:
                 self._to_start.remove((start_at, lost))
                 # The replacement must not enter the present ring, whose members do not know it.
+                assert lost.start_replacement is not None
                 environment = {**lost.spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
                 processes.append(lost.start_replacement(replace(lost.spec, environment=environment)))
                 stack.callback(processes[-1].close)

@@ -189,11 +189,8 @@ def test_a_wrong_number_is_refused() -> None:
         find_local_rank({**worker, "MXTRAIN_HOST_RANK": "first"})
 
 
-def test_hosts_are_read_from_numbers_of_tasks_per_node() -> None:
+def test_hosts_are_read_from_the_variables_of_launchers() -> None:
     (last,) = slurm([0, 1, 2])[2:]
-    assert ranks_here(last) == [0, 1, 2] == ranks_here(ompi(3)[2])
-    old = {**last, "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "1"}
-    del old["SLURM_GTIDS"]
-    assert ranks_here(old) == [2, 3] and ranks_here({}) == []
+    assert ranks_here(last) == [0, 1, 2] == ranks_here(ompi(3)[2]) and ranks_here({}) == []
     on_the_second_of_two = {**ompi(2)[1], "OMPI_COMM_WORLD_RANK": "3"}
     assert ranks_here(on_the_second_of_two) == [2, 3]

@@ -90,7 +90,7 @@ SLURM = {
     "SLURM_STEP_NUM_TASKS": "4",
     "SLURM_STEP_ID": "0",
     "SLURM_JOB_ID": "5",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_GTIDS": "2,3",
     "SLURM_STEP_NODELIST": "192.0.2.7,n2",
     "SLURM_NODEID": "1",
 }

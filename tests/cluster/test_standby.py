@@ -171,7 +171,7 @@ def test_a_launcher_kills_all_standbys_before_it_waits_for_one() -> None:
 def test_a_standby_behind_a_relay_begins(tmp_path: Path, ends: bool) -> None:
     launcher = Launcher(Cluster(standby=True), None)
     spec = waiting(tmp_path, "a", OLD="1", DMLC_LOCAL="1")
-    message = launch_message(launcher.cluster, [spec], {}, "sh", is_standby=True)
+    message = launch_message(Cluster(python="sh"), [spec], is_standby=True)
     channel = Channel(module_command("mxtrain.cluster.remote"), os.environ, message, 30.0, "relay")
     with closing(channel), closing(RelayedProcess(spec, channel, 0, ranked=False, is_first=False)) as standby:
         launcher._standbys = {"worker 1": standby}
