@@ -12,7 +12,7 @@ from typing_extensions import Annotated
 
 import mxtrain
 from mxtrain.cluster.engines import TARGETS
-from mxtrain.cluster.engines.images import image_commands, image_files
+from mxtrain.cluster.engines.docker import image_commands, image_files
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Dict
 
-from mxtrain.cluster.engines import docker, indexed_job, kubeflow, sagemaker, skypilot, slurm, volcano
+from mxtrain.cluster.engines import docker, kubeflow, kubernetes, sagemaker, skypilot, slurm, volcano
 from mxtrain.cluster.engines.job import LaunchTarget
 
 TARGETS: Dict[str, LaunchTarget] = {
-    "kubernetes": indexed_job.TARGET,
+    "kubernetes": kubernetes.TARGET,
     "kubeflow": kubeflow.TARGET,
     "volcano": volcano.TARGET,
     "slurm": slurm.TARGET,

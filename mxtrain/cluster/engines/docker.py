@@ -1,17 +1,30 @@
-"""Docker: an image, and a Compose file that trains in one container.
+"""Docker: an image, which other engines run as well, and a Compose file that trains in one container.
+
+The image is mxtrain's own, with further packages and code of the user.
 
 Source of the fields: compose-spec/compose-spec, schema/compose-spec.json.
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.images import BUILD_BASE, image_files
 from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
 from mxtrain.cluster.engines.kubernetes import dump
 
 COMPOSE = "compose.yaml"
+DOCKERFILE = "Dockerfile"
+BUILD_BASE = ("mxtrain's image, in its repository", "docker build -f examples/container/Dockerfile -t mxtrain .")
+"""Purpose and command of the build of the image that the Dockerfile starts from."""
+BASE = """\
+# BASE is the image of mxtrain: in its repository, docker build -f examples/container/Dockerfile -t mxtrain .
+ARG BASE=mxtrain
+FROM ${BASE}
+# Further packages and code of the run, e.g.
+# RUN pip install --no-cache-dir NAME
+# COPY my_package my_package
+"""
 
 
 def files(job: LaunchJob) -> Mapping[str, str]:
@@ -50,6 +63,25 @@ def compose_file(job: LaunchJob) -> Dict[str, Any]:
             }
         },
     }
+
+
+def image_files(further_lines: str = "") -> Mapping[str, str]:
+    """Returns the Dockerfile.
+
+    Args:
+        further_lines: instructions of the target.
+    """
+    return {DOCKERFILE: BASE + further_lines}
+
+
+def image_commands(job: LaunchJob, folder: str) -> Commands:
+    """Returns the commands that build the image, and push it to the registry of the nodes."""
+    image = shlex.quote(job.image)
+    return [
+        BUILD_BASE,
+        ("the image of the job", f"docker build -t {image} {folder}"),
+        ("send it to the registry", f"docker push {image}"),
+    ]
 
 
 TARGET = LaunchTarget(

@@ -1,4 +1,8 @@
-"""Parts that the targets on Kubernetes share: their settings, the pod of a node, and its network."""
+"""Kubernetes: the parts of all targets that run pods, and the target without an operator.
+
+That is an Indexed Job, whose pods find each other by a headless Service. Source of the fields: Kubernetes API
+reference, Job v1 and Service v1.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ import yaml
 from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
 
 CONTAINER = "node"
+MANIFEST = "job.yaml"
+LABEL = "batch.kubernetes.io/job-name"
+"""Label of the pods of a Job."""
 RESTARTS_ALL_PODS = (
     f"If a pod fails or is evicted, all pods start again, {RESTARTS} times at most, and the run continues from its "
     "last checkpoint."
@@ -126,3 +133,54 @@ def network_policy(job: LaunchJob, label: str) -> Dict[str, Any]:
         "metadata": {"name": job.name},
         "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]},
     }
+
+
+# The target without an operator.
+
+
+def job_files(job: LaunchJob) -> Mapping[str, str]:
+    """Returns the manifest."""
+    objects = (service(job), indexed_job(job), network_policy(job, LABEL))
+    return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", *objects)}
+
+
+def job_commands(job: LaunchJob, folder: str) -> Commands:
+    """Returns the commands that start and watch the job."""
+    return [
+        ("start, or start again after a failure", f"kubectl replace --force -f {folder}/{MANIFEST}"),
+        ("output", follow_logs(job, LABEL)),
+        ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
+    ]
+
+
+def service(job: LaunchJob) -> Dict[str, Any]:
+    """Returns the Service, by which each pod has a name before it is ready."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: job.name}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": job.name}, "spec": spec}
+
+
+def indexed_job(job: LaunchJob) -> Dict[str, Any]:
+    """Returns the Job."""
+    script = job.script('"$JOB_COMPLETION_INDEX"', f"{job.name}-0.{job.name}")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job.name},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": job.nodes,
+            "parallelism": job.nodes,
+            # Kubernetes would replace a failed pod alone, which could not join the others.
+            "backoffLimit": 0,
+            "template": {"spec": {"subdomain": job.name, **pod(job, container(job, script))}},
+        },
+    }
+
+
+TARGET = kubernetes_target(
+    "Kubernetes",
+    job_files,
+    job_commands,
+    "If a pod fails, the Job fails and the others are ended. Starting it again continues the run from its last "
+    "checkpoint; for=kubeflow and for=volcano do so by themselves.",
+)

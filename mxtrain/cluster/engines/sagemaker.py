@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
-from mxtrain.cluster.engines.images import image_files
+from mxtrain.cluster.engines.docker import image_files
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.files.regular_files import read_regular
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, Mapping
 from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob
 from mxtrain.cluster.engines.kubernetes import (
     CONTAINER,
+    MANIFEST,
     RESTARTS_ALL_PODS,
     container,
     dump,
@@ -20,8 +21,6 @@ from mxtrain.cluster.engines.kubernetes import (
     kubernetes_target,
     pod,
 )
-
-MANIFEST = "job.yaml"
 
 
 def files(job: LaunchJob) -> Mapping[str, str]:
