@@ -12,7 +12,7 @@ from typing_extensions import Annotated
 
 import mxtrain
 from mxtrain.cluster.engines import TARGETS
-from mxtrain.cluster.engines.docker import image_commands, image_files
+from mxtrain.cluster.engines.docker import IMAGE_COMMANDS, image_files
 from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import key_of
@@ -245,8 +245,8 @@ def readme(job: LaunchJob, target: LaunchTarget, files: Sequence[str], descripti
 
 
 def _commands(job: LaunchJob, target: LaunchTarget, folder: str) -> Commands:
-    image: Commands = image_commands(job, folder) if "image" in target.needs else []
-    return [*image, *target.commands(job, folder)]
+    image = IMAGE_COMMANDS if "image" in target.needs else ()
+    return job.commands([*image, *target.commands], folder)
 
 
 def lines_of(commands: Commands) -> List[str]:

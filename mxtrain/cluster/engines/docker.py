@@ -7,7 +7,6 @@ Source of the fields: compose-spec/compose-spec, schema/compose-spec.json.
 
 from __future__ import annotations
 
-import shlex
 from typing import Any, Dict, Mapping
 
 from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, LaunchJob, LaunchTarget, without_expansion
@@ -17,6 +16,12 @@ COMPOSE = "compose.yaml"
 DOCKERFILE = "Dockerfile"
 BUILD_BASE = ("mxtrain's image, in its repository", "docker build -f examples/container/Dockerfile -t mxtrain .")
 """Purpose and command of the build of the image that the Dockerfile starts from."""
+IMAGE_COMMANDS: Commands = (
+    BUILD_BASE,
+    ("the image of the job", "docker build -t {image} {folder}"),
+    ("send it to the registry", "docker push {image}"),
+)
+"""Commands that build the image, and push it to the registry of the nodes."""
 BASE = """\
 # BASE is the image of mxtrain: in its repository, docker build -f examples/container/Dockerfile -t mxtrain .
 ARG BASE=mxtrain
@@ -30,15 +35,6 @@ FROM ${BASE}
 def files(job: LaunchJob) -> Mapping[str, str]:
     """Returns the Dockerfile and the Compose file."""
     return {**image_files(), COMPOSE: dump(f"docker compose -f {COMPOSE} up --build", compose_file(job))}
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that build mxtrain's image, and start and stop the container."""
-    return [
-        BUILD_BASE,
-        ("start", f"docker compose -f {folder}/{COMPOSE} up --build"),
-        ("save and stop; starting again continues the run", f"docker compose -f {folder}/{COMPOSE} down"),
-    ]
 
 
 def compose_file(job: LaunchJob) -> Dict[str, Any]:
@@ -74,20 +70,14 @@ def image_files(further_lines: str = "") -> Mapping[str, str]:
     return {DOCKERFILE: BASE + further_lines}
 
 
-def image_commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that build the image, and push it to the registry of the nodes."""
-    image = shlex.quote(job.image)
-    return [
-        BUILD_BASE,
-        ("the image of the job", f"docker build -t {image} {folder}"),
-        ("send it to the registry", f"docker push {image}"),
-    ]
-
-
 TARGET = LaunchTarget(
     "Docker",
     files,
-    commands,
+    commands=(
+        BUILD_BASE,
+        ("start", f"docker compose -f {{folder}}/{COMPOSE} up --build"),
+        ("save and stop; starting again continues the run", f"docker compose -f {{folder}}/{COMPOSE} down"),
+    ),
     takes=("image", "cpus", "memory", "gpus"),
     remarks=(
         "The run directory is outputs/NAME in this folder. Workers and parameter servers run in the same container.",

@@ -81,6 +81,13 @@ class LaunchJob:
             ]
         return "\n".join([*lines, f"{start}{self.command()}", ""])
 
+    def commands(self, templates: Commands, folder: str) -> Commands:
+        """Returns commands whose fields are filled in: {name} of the job, {image}, {max_pods} of which logs are shown,
+        and {folder} with the files."""
+        # Five is the default of kubectl, which refuses more pods.
+        fields = {"name": self.name, "image": shlex.quote(self.image), "max_pods": max(5, self.nodes), "folder": folder}
+        return [(purpose, command.format_map(fields)) for purpose, command in templates]
+
     def command(self) -> str:
         """Returns the command that trains in a container, as text for a shell."""
         return shlex.join(["mxtrain", *self.arguments(self.run_dir)])
@@ -93,7 +100,7 @@ class LaunchTarget:
     Attributes:
         title: name of the engine.
         files: returns the files of a job: name -> content.
-        commands: returns the next commands, given the job and the path of the folder.
+        commands: the next commands, with the fields of `LaunchJob.commands`.
         needs: settings of `launch` that must be given.
         takes: settings of `launch` that may be given besides `name` and `out`.
         storage: schemes of `storage`.
@@ -103,7 +110,7 @@ class LaunchTarget:
 
     title: str
     files: Callable[[LaunchJob], Mapping[str, str]]
-    commands: Callable[[LaunchJob, str], Commands]
+    commands: Commands
     needs: Sequence[str] = ()
     takes: Sequence[str] = ()
     storage: Sequence[str] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.job import PORT, RESTARTS, Commands, LaunchJob
+from mxtrain.cluster.engines.job import PORT, RESTARTS, LaunchJob
 from mxtrain.cluster.engines.kubernetes import (
     CONTAINER,
     RESTARTS_ALL_PODS,
@@ -40,16 +40,6 @@ def files(job: LaunchJob) -> Mapping[str, str]:
             f"kubectl apply -f {JOB}, in the namespace of the volume claim", train_job(job), network_policy(job, LABEL)
         ),
     }
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the job."""
-    return [
-        ("create the runtime, once", f"kubectl apply --server-side -f {folder}/{RUNTIME}"),
-        ("start", f"kubectl apply -f {folder}/{JOB}"),
-        ("output", follow_logs(job, LABEL)),
-        ("stop; starting again continues the run", f"kubectl delete -f {folder}/{JOB}"),
-    ]
 
 
 def is_mpi(job: LaunchJob) -> bool:
@@ -148,7 +138,12 @@ def _use_mpi(spec: Dict[str, Any], job: LaunchJob) -> None:
 TARGET = kubernetes_target(
     "Kubeflow Trainer",
     files,
-    commands,
+    (
+        ("create the runtime, once", f"kubectl apply --server-side -f {{folder}}/{RUNTIME}"),
+        ("start", f"kubectl apply -f {{folder}}/{JOB}"),
+        ("output", follow_logs(LABEL)),
+        ("stop; starting again continues the run", f"kubectl delete -f {{folder}}/{JOB}"),
+    ),
     RESTARTS_ALL_PODS,
     "With kvstore=horovod on several nodes, mpirun starts the workers: the image needs Open MPI, Horovod built with "
     "MPI, an SSH server and the user mpiuser, as in Kubeflow's cmd/runtimes/deepspeed/Dockerfile.",

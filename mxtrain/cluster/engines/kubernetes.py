@@ -26,7 +26,7 @@ RESTARTS_ALL_PODS = (
 def kubernetes_target(
     title: str,
     files: Callable[[LaunchJob], Mapping[str, str]],
-    commands: Callable[[LaunchJob, str], Commands],
+    commands: Commands,
     after_failure: str,
     *remarks: str,
     rings: bool = False,
@@ -113,10 +113,9 @@ def pod(job: LaunchJob, *containers: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def follow_logs(job: LaunchJob, label: str) -> str:
-    """Returns the command that shows the output of all pods; arguments as `network_policy`."""
-    # Five is the default of kubectl, which refuses more pods.
-    return f"kubectl logs -f -l {label}={job.name} --prefix --max-log-requests {max(5, job.nodes)}"
+def follow_logs(label: str) -> str:
+    """Returns the command that shows the output of all pods; `label` as for `network_policy`."""
+    return f"kubectl logs -f -l {label}={{name}} --prefix --max-log-requests {{max_pods}}"
 
 
 def network_policy(job: LaunchJob, label: str) -> Dict[str, Any]:
@@ -142,15 +141,6 @@ def job_files(job: LaunchJob) -> Mapping[str, str]:
     """Returns the manifest."""
     objects = (service(job), indexed_job(job), network_policy(job, LABEL))
     return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", *objects)}
-
-
-def job_commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the job."""
-    return [
-        ("start, or start again after a failure", f"kubectl replace --force -f {folder}/{MANIFEST}"),
-        ("output", follow_logs(job, LABEL)),
-        ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
-    ]
 
 
 def service(job: LaunchJob) -> Dict[str, Any]:
@@ -180,7 +170,11 @@ def indexed_job(job: LaunchJob) -> Dict[str, Any]:
 TARGET = kubernetes_target(
     "Kubernetes",
     job_files,
-    job_commands,
+    (
+        ("start, or start again after a failure", f"kubectl replace --force -f {{folder}}/{MANIFEST}"),
+        ("output", follow_logs(LABEL)),
+        ("stop; starting again continues the run", f"kubectl delete -f {{folder}}/{MANIFEST}"),
+    ),
     "If a pod fails, the Job fails and the others are ended. Starting it again continues the run from its last "
     "checkpoint; for=kubeflow and for=volcano do so by themselves.",
 )

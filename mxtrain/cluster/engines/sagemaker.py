@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
 from mxtrain.cluster.engines.docker import image_files
-from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.job import LaunchJob, LaunchTarget
 from mxtrain.files.regular_files import read_regular
 
 REQUEST, ENTRY = "training-job.json", "sagemaker_entry.py"
@@ -33,16 +33,6 @@ def files(job: LaunchJob) -> Mapping[str, str]:
         ENTRY: source,
         **image_files(ENTRY_LINES),
     }
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the job."""
-    create = "aws sagemaker create-training-job --cli-input-json"
-    return [
-        ("start", f'{create} file://{folder}/{REQUEST} --role-arn "$ROLE"'),
-        ("state", f"aws sagemaker describe-training-job --training-job-name {job.name}"),
-        ("save and stop", f"aws sagemaker stop-training-job --training-job-name {job.name}"),
-    ]
 
 
 def request(job: LaunchJob) -> Dict[str, Any]:
@@ -80,7 +70,14 @@ def _channel(job: LaunchJob, name: str) -> Dict[str, Any]:
 TARGET = LaunchTarget(
     "SageMaker",
     files,
-    commands,
+    (
+        (
+            "start",
+            f'aws sagemaker create-training-job --cli-input-json file://{{folder}}/{REQUEST} --role-arn "$ROLE"',
+        ),
+        ("state", "aws sagemaker describe-training-job --training-job-name {name}"),
+        ("save and stop", "aws sagemaker stop-training-job --training-job-name {name}"),
+    ),
     needs=("image", "storage"),
     takes=("nodes",),
     storage=("s3",),

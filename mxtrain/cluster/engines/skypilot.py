@@ -5,27 +5,12 @@ Source of the fields: skypilot 0.14.1, sky/utils/schemas.py.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
-from mxtrain.cluster.engines.job import OUTPUTS, Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.job import OUTPUTS, LaunchJob, LaunchTarget
 from mxtrain.cluster.engines.kubernetes import dump
 
 TASK = "task.yaml"
-
-
-def files(job: LaunchJob) -> Mapping[str, str]:
-    """Returns the task."""
-    return {TASK: dump(f"sky launch -c {job.name} {TASK}", task(job))}
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the task."""
-    return [
-        ("start", f"sky launch -c {job.name} {folder}/{TASK}"),
-        ("start on spot machines, which are replaced", f"sky jobs launch -n {job.name} --use-spot {folder}/{TASK}"),
-        ("output", f"sky logs {job.name}"),
-        ("remove the machines", f"sky down {job.name}"),
-    ]
 
 
 def task(job: LaunchJob) -> Dict[str, Any]:
@@ -44,8 +29,13 @@ def task(job: LaunchJob) -> Dict[str, Any]:
 
 TARGET = LaunchTarget(
     "SkyPilot",
-    files,
-    commands,
+    lambda job: {TASK: dump(f"sky launch -c {job.name} {TASK}", task(job))},
+    (
+        ("start", f"sky launch -c {{name}} {{folder}}/{TASK}"),
+        ("start on spot machines, which are replaced", f"sky jobs launch -n {{name}} --use-spot {{folder}}/{TASK}"),
+        ("output", "sky logs {name}"),
+        ("remove the machines", "sky down {name}"),
+    ),
     needs=("image", "storage"),
     takes=("nodes", "cpus", "memory"),
     storage=("s3", "gs"),

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Mapping
 
-from mxtrain.cluster.engines.job import Commands, LaunchJob, LaunchTarget
+from mxtrain.cluster.engines.job import LaunchJob, LaunchTarget
 from mxtrain.cluster.stopping import WARNING_PREFIXES
 
 SCRIPT = "job.sbatch"
 WARNING_S = 120
 """Seconds before the time limit at which Slurm sends SIGUSR1."""
-
-
-def files(job: LaunchJob) -> Mapping[str, str]:
-    """Returns the batch script."""
-    return {SCRIPT: script(job)}
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the job."""
-    return [
-        ("start; options before the file replace those in it", f"sbatch {folder}/{SCRIPT}"),
-        ("state", f"squeue --name {job.name}"),
-        ("save and stop", f"scancel --full --signal=TERM --name {job.name}"),
-    ]
 
 
 def script(job: LaunchJob) -> str:
@@ -71,8 +56,12 @@ def script(job: LaunchJob) -> str:
 
 TARGET = LaunchTarget(
     "Slurm",
-    files,
-    commands,
+    lambda job: {SCRIPT: script(job)},
+    (
+        ("start; options before the file replace those in it", f"sbatch {{folder}}/{SCRIPT}"),
+        ("state", "squeue --name {name}"),
+        ("save and stop", "scancel --full --signal=TERM --name {name}"),
+    ),
     takes=("nodes", "cpus", "gpus"),
     rings=True,
     remarks=(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from mxtrain.cluster.engines.job import RESTARTS, Commands, LaunchJob
+from mxtrain.cluster.engines.job import RESTARTS, LaunchJob
 from mxtrain.cluster.engines.kubernetes import (
     CONTAINER,
     MANIFEST,
@@ -26,15 +26,6 @@ from mxtrain.cluster.engines.kubernetes import (
 def files(job: LaunchJob) -> Mapping[str, str]:
     """Returns the manifest."""
     return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", manifest(job))}
-
-
-def commands(job: LaunchJob, folder: str) -> Commands:
-    """Returns the commands that start and watch the job."""
-    return [
-        ("start", f"kubectl apply -f {folder}/{MANIFEST}"),
-        ("output", follow_logs(job, "volcano.sh/job-name")),
-        ("stop; starting again continues the run", f"kubectl delete -f {folder}/{MANIFEST}"),
-    ]
 
 
 def manifest(job: LaunchJob) -> Dict[str, Any]:
@@ -66,7 +57,11 @@ def manifest(job: LaunchJob) -> Dict[str, Any]:
 TARGET = kubernetes_target(
     "Volcano",
     files,
-    commands,
+    (
+        ("start", f"kubectl apply -f {{folder}}/{MANIFEST}"),
+        ("output", follow_logs("volcano.sh/job-name")),
+        ("stop; starting again continues the run", f"kubectl delete -f {{folder}}/{MANIFEST}"),
+    ),
     RESTARTS_ALL_PODS,
     "Volcano's plugin svc makes a NetworkPolicy that admits only the pods of the job.",
 )
