@@ -63,7 +63,7 @@ WORDS = ("model=mlp", "model.hidden=[16]", "optimizer=sgd", "dataset.batch_size=
 @pytest.mark.slow
 def test_lr_find_trains_a_copy_here(tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "run_silently", None)
+    monkeypatch.setattr(launch, "train_measured", None)
     curve = mxtrain.lr_find(*WORDS, start=1e-4, end=1e4, steps=60, output="found")
     np.testing.assert_allclose(curve.rates, np.geomspace(1e-4, 1e4, 60)[: len(curve.rates)], rtol=1e-6)
     low, high = curve.range

@@ -1,4 +1,4 @@
-"""Trains in a new process for a Python program, and shows its output there."""
+"""Trains in a new process: for a Python program, which shows its output, or for a few steps that are measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,74 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
-from typing import IO, Sequence, TextIO, Tuple
+from typing import IO, TYPE_CHECKING, List, Sequence, TextIO, Tuple
 
+from mxtrain.archive.run_files import ROWS_FILE
+from mxtrain.archive.run_records import read_rows
 from mxtrain.archive.status import read_status_object
-from mxtrain.cluster.process import start_child
+from mxtrain.cluster.process import run_silently, start_child
 from mxtrain.cluster.reported_cause import ReportedCause
 from mxtrain.config.override_text import quote
+from mxtrain.config.search_path import module_command
 from mxtrain.errors import RUN_DIR_SETTING, run_dir_setting
+from mxtrain.files.temporary import temporary_root
+
+if TYPE_CHECKING:
+    from mxtrain.types.annotations import JsonObject
+
+REPLACED = (
+    "lr_scheduler",
+    "logger",
+    "checkpoint",
+    "early_stopping",
+    "callback",
+    "trainer.max_",
+    "trainer.val_",
+    "trainer.reference_batch_size",
+    "trainer.log_interval",
+    "trainer.test",
+    "hydra.",
+)
+"""Prefixes of settings that a measured run does not take from the user: its length, learning rates and outputs."""
+MEASURED_RUN = (
+    "logger=jsonl",
+    "checkpoint=off",
+    "early_stopping=off",
+    "callback=default",
+    "trainer.max_time=null",
+    # The last step of a run is always validated, so the validation is made as short as possible.
+    "trainer.limit_val_batches=1",
+    "trainer.test=false",
+)
+"""Settings of all measured runs."""
+
+
+def train_measured(
+    flags: Sequence[str], overrides: Sequence[str], settings: Sequence[str]
+) -> Tuple[int, str, List[JsonObject]]:
+    """Trains in new processes, without output and in a temporary folder.
+
+    Args:
+        flags: flags by which the run finds the user's own configuration.
+        overrides: overrides of the user, of which those in `REPLACED` are left out.
+        settings: further overrides.
+
+    Returns:
+        Exit code, cause of the end, and the rows of training in metrics.jsonl.
+    """
+    words = [word for word in overrides if not word.lstrip("+~").startswith(REPLACED)]
+    with (
+        tempfile.TemporaryDirectory(prefix="mxtrain-measured-", dir=temporary_root()) as folder,
+        ReportedCause() as reported,
+    ):
+        file = Path(folder) / "run" / ROWS_FILE
+        arguments = [*flags, *words, *MEASURED_RUN, *settings, f"hydra.run.dir={file.parent}"]
+        code = run_silently([*module_command("mxtrain"), "train", *arguments], reported.environment)
+        rows = [row for row in read_rows(file) if row.get("split") == "train"] if file.is_file() else []
+    return code, reported.cause, rows
 
 
 def train_in_new_process(given: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:

@@ -15,9 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.archive.run_files import ROWS_FILE
-from mxtrain.archive.run_records import read_rows
-from mxtrain.cluster.launch.range_test import REPLACED
+from mxtrain.cluster.launch.new_process import train_measured
 from mxtrain.cluster.process import run_silently
 from mxtrain.cluster.reported_cause import ReportedCause, report_cause
 from mxtrain.config.override_text import config_flags
@@ -52,17 +50,10 @@ MOST_DEVICES = 8
 """Largest number of devices that `devices=auto` compares."""
 PROBED_STEPS, PROBED_WARM_UP = 60, 10
 PROBED_RUN = (
-    "logger=jsonl",
-    "checkpoint=off",
-    "early_stopping=off",
-    "callback=default",
     "trainer.max_epochs=100",
-    "trainer.max_time=null",
-    "trainer.limit_val_batches=1",
     "trainer.val_interval=100",
     "trainer.val_interval_unit=epochs",
     "trainer.log_interval=5",
-    "trainer.test=false",
 )
 """Settings of the run of two workers."""
 NUM_SIZES = 7
@@ -168,21 +159,12 @@ class Probing:
 
     def _measure_workers(self, pair: Placement, threads: int, first: JsonObject) -> Probe:
         """Returns the time of a step of workers on this machine, which a run of `train` takes."""
-        words = [word for word in self._words if not word.lstrip("+~").startswith(REPLACED)]
-        config_words = config_flags(self._config_dirs)
-        with (
-            tempfile.TemporaryDirectory(prefix="mxtrain-plan-", dir=temporary_root()) as folder,
-            ReportedCause() as reported,
-        ):
-            run_dir = Path(folder) / "run"
-            settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}", f"hydra.run.dir={run_dir}"]
-            placed = pair.overrides("gpu" if first["kind"] == "gpu" else self._kind)
-            command = [*module_command("mxtrain"), "train", *config_words, *words, *placed, *settings]
-            code = run_silently(command, reported.environment)
-            rows = list(read_rows(run_dir / ROWS_FILE)) if (run_dir / ROWS_FILE).is_file() else []
-        speeds = [row["samples_per_s"] for row in rows if row.get("split") == "train" and row["step"] > PROBED_WARM_UP]
+        placed = pair.overrides("gpu" if first["kind"] == "gpu" else self._kind)
+        settings = [*PROBED_RUN, f"trainer.max_steps={PROBED_STEPS}"]
+        code, cause, rows = train_measured(config_flags(self._config_dirs), self._words, [*placed, *settings])
+        speeds = [row["samples_per_s"] for row in rows if row["step"] > PROBED_WARM_UP]
         if code not in (EXIT_FINISHED, EXIT_BUDGET) or not speeds:
-            return probe_of(pair, threads, {"refused": reported.cause or f"two workers ended with exit code {code}"})
+            return probe_of(pair, threads, {"refused": cause or f"two workers ended with exit code {code}"})
         step_s = mean(first["batch_size"] / speed for speed in speeds)
         return probe_of(pair, threads, {"step_s": step_s, "batch_size": first["batch_size"]})
 
