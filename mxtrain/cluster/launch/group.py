@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shlex
 import shutil
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
@@ -21,7 +22,6 @@ from mxtrain.cluster.launch.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.member import Member, find_member
-from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.groups import Description
@@ -120,7 +120,7 @@ def _supervise(
     with ring_of(description, launcher) as ring, _memory_of(description, print_and_log):
         supervisor = Supervisor(
             launcher.cluster,
-            _starter(launcher, overrides_of, logs),
+            lambda attempt, stack: launcher.start(overrides_of(attempt), logs, attempt, stack),
             lambda: steps_of(run_dir / CHECKPOINTS),
             print_and_log,
             launcher.obstacle,
@@ -186,7 +186,7 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str])
     with closing(build_launcher(description)) as launcher:
         _announce(description, launcher, logs)
         with ring_of(description, launcher) as ring:
-            start = _starter(launcher, lambda attempt: arguments, logs)
+            start = functools.partial(launcher.start, arguments, logs)
             return Supervisor(cluster, start, list, say, launcher.obstacle, ring).run()
 
 
@@ -225,12 +225,6 @@ def _memory_of(description: Description, print_line: Callable[[str], None]) -> I
         if problem:
             print_line(f"cluster.memory_steps: {problem}. A restart begins at the last checkpoint")
         yield
-
-
-def _starter(
-    launcher: Launcher, arguments: Callable[[int], Sequence[str]], logs: Path
-) -> Callable[[int, ExitStack], List[Process]]:
-    return lambda attempt, stack: launcher.start(arguments(attempt), logs, attempt, stack)
 
 
 def _announce(description: Description, launcher: Launcher, logs: Path) -> None:

@@ -6,7 +6,6 @@ Hydra calls `job` in this process, or in a worker process of its launcher, which
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import sys
 from contextlib import suppress
@@ -30,7 +29,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.cluster.stopping import keep_termination, was_told_to_end
 from mxtrain.composing import config_files
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check, conf_folder_of, describe_here, prepare_environment
+from mxtrain.composing.environment import conf_folder_of, describe_here, prepare_environment
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import config_flags, key_of
 from mxtrain.config.specs import name_of
@@ -86,20 +85,7 @@ def train_sweep(composer: Composer, overrides: Sequence[str]) -> sweep.SweepEnd:
     Raises:
         ConfigError: a job is invalid; no job was started.
     """
-
-    def check_job(job_overrides: Sequence[str]) -> Description:
-        before = dict(os.environ)
-        try:
-            description = compose_and_check(composer, job_overrides)[1]
-            description.trainer.require_one_run("-m")
-            description.parallel.require_chosen("-m")
-            return description
-        finally:
-            # Each job sets its own runtime; this process only checks the jobs.
-            os.environ.clear()
-            os.environ.update(before)
-
-    return sweep.run_sweep(composer, overrides, check_job, job)
+    return sweep.run_sweep(composer, overrides, job)
 
 
 def job(config: DictConfig) -> Optional[float]:
@@ -308,15 +294,9 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
 
 def command_of(settings: DictConfig) -> CommandLine:
     """Returns the command line of this process, from Hydra's own node."""
+    folders = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     overrides = list(settings.overrides.task)
-    return command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
-
-
-def config_dir_of(settings: DictConfig) -> List[str]:
-    """Returns the flags that bring in the user's own configuration, to show with the commands to go on."""
-    return config_flags(
-        [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
-    )
+    return command_line(flags=config_flags(folders), overrides=overrides, choices=choices_of(settings))
 
 
 def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:

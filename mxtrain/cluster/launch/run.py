@@ -68,7 +68,7 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
     if member is None and description.kvstore.distributed:
         arguments = [*flags, *composed.overrides]
         result = train_as_group(description, run_dir, arguments)
-        if result.exit_code == EXIT_BAD_INPUT and rollback.holds_settings:
+        if result.exit_code == EXIT_BAD_INPUT:
             # Another worker may have refused first, and ended the one that writes there.
             rollback.put_back_settings()
         return Outcome.from_result(None, arguments, run_dir, result)

@@ -64,10 +64,11 @@ class RunDirRollback:
         self._put_back_settings()
 
     def put_back_settings(self) -> None:
-        """Restores Hydra's files of the earlier run, unless another process trains in the directory."""
-        with self._unless_in_use() as is_free:
-            if is_free:
-                self._put_back_settings()
+        """Restores Hydra's files of an earlier run, unless another process trains in the directory."""
+        if self._settings:
+            with self._unless_in_use() as is_free:
+                if is_free:
+                    self._put_back_settings()
 
     @contextmanager
     def _unless_in_use(self) -> Iterator[bool]:
@@ -87,11 +88,6 @@ class RunDirRollback:
         for path, content in self._settings.items():
             if not path.is_file() or read_regular(path) != content:
                 replace_file(path, content)
-
-    @property
-    def holds_settings(self) -> bool:
-        """Returns True if the directory contains Hydra's files of an earlier run."""
-        return bool(self._settings)
 
 
 def remove_unstarted(folders: Sequence[Path]) -> None:

@@ -8,9 +8,8 @@ import uuid
 from contextlib import nullcontext
 from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Tuple
 
-from mxtrain.cluster.launch.sweep import direction_of, refuse_missing_data, refuse_other_task
+from mxtrain.cluster.launch.sweep import compose_one, direction_of
 from mxtrain.composing.composer import Composer
-from mxtrain.composing.environment import compose_and_check
 from mxtrain.composing.mistakes import WrongOverrides
 from mxtrain.composing.ranges import split_space
 from mxtrain.composing.untrusted_overrides import refuse_overrides, require_trusted_overrides
@@ -355,17 +354,8 @@ def check_values(
     Returns:
         The problems, and True if a name does not exist.
     """
-    environment = dict(os.environ)
     try:
-        descriptions.append(compose_and_check(composer, overrides)[1])
-        refuse_other_task(descriptions[0], descriptions[-1])
-        descriptions[-1].trainer.require_one_run("tune")
-        descriptions[-1].parallel.require_chosen("tune")
-        if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
-            refuse_missing_data(descriptions[-1].dataset)
+        descriptions.append(compose_one(composer, overrides, "tune", descriptions))
     except (ConfigError, DataError) as error:
         return str(error).splitlines(), isinstance(error, WrongOverrides)
-    finally:
-        os.environ.clear()  # each trial applies its own runtime; this process only validates
-        os.environ.update(environment)
     return [], False

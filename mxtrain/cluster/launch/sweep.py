@@ -25,6 +25,7 @@ from mxtrain.cluster.launch.sweep_jobs import earlier_outcomes, numbered_jobs, r
 from mxtrain.cluster.stopping import exit_code_of_signal
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import CONFIG_NAME
+from mxtrain.composing.environment import compose_and_check
 from mxtrain.config.groups import Description
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.config.rules import require_direction
@@ -78,7 +79,6 @@ class SweepEnd:
 def run_sweep(
     composer: Composer,
     overrides: Sequence[str],
-    check: Callable[[Sequence[str]], Description],
     job: Callable[[DictConfig], Optional[float]],
 ) -> SweepEnd:
     """Validates all jobs, and runs them.
@@ -86,7 +86,6 @@ def run_sweep(
     Args:
         composer: composes configurations from overrides.
         overrides: overrides of the command line, with several values for the swept settings.
-        check: validates one job's overrides.
         job: trains one job; Hydra calls it.
 
     Raises:
@@ -101,10 +100,7 @@ def run_sweep(
     wrong: List[str] = []
     for job_overrides in checked_jobs(composer, listed):
         try:
-            descriptions.append(check(job_overrides))
-            refuse_other_task(descriptions[0], descriptions[-1])
-            if descriptions[-1].dataset not in [description.dataset for description in descriptions[:-1]]:
-                refuse_missing_data(descriptions[-1].dataset)
+            descriptions.append(compose_one(composer, job_overrides, "-m", descriptions))
         except (ConfigError, DataError) as error:
             wrong.extend(str(error).splitlines())
     if wrong:
@@ -147,7 +143,8 @@ def _run_jobs(
             hydra_code = _call_hydra(composer, [*_without_sweep_dir(composer, hydra_overrides), *folder_overrides], job)
     except Exception:
         # Sweepers such as Optuna raise if no job has returned a value. Each job has printed its own error already.
-        if not _all_failed(read_outcomes(file, start)):
+        failed = read_outcomes(file, start)
+        if not failed or any(outcome.exit_code == EXIT_FINISHED for outcome in failed):
             raise
         hydra_code = EXIT_FINISHED
     finally:
@@ -159,6 +156,36 @@ def _run_jobs(
     # A stopped job says more precisely than the sweep why it was stopped, e.g. by a scheduler's warning.
     code = outcomes[-1].exit_code if is_job_stopped else hydra_code or exit_code_of(outcomes)
     return SweepEnd(folder, code, ranked)
+
+
+def compose_one(
+    composer: Composer, overrides: Sequence[str], command: str, others: Sequence[Description]
+) -> Description:
+    """Composes and validates one of the runs of a command. Each run sets its own runtime, so the environment of this
+    process, which only validates them, is restored.
+
+    Args:
+        composer: composes configurations from overrides.
+        overrides: overrides of the run.
+        command: the command, for messages.
+        others: descriptions of runs that were validated before.
+
+    Raises:
+        ConfigError: the run is invalid, has another task than the others, or would be several runs itself.
+        DataError: its data are missing.
+    """
+    environment = dict(os.environ)
+    try:
+        description = compose_and_check(composer, overrides)[1]
+        refuse_other_task([*others, description][0], description)
+        description.trainer.require_one_run(command)
+        description.parallel.require_chosen(command)
+        if description.dataset not in [other.dataset for other in others]:
+            refuse_missing_data(description.dataset)
+        return description
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def refuse_other_task(first: Description, second: Description) -> None:
@@ -197,10 +224,6 @@ def refuse_links_in_sweep(folder: Path) -> None:
     refuse_links(folder, ("multirun.yaml", OUTCOMES, *(path.name for path in jobs_before if path.name.isdigit())))
     for path in jobs_before:
         refuse_links(path)
-
-
-def _all_failed(outcomes: Sequence[Outcome]) -> bool:
-    return bool(outcomes) and all(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
 
 
 def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[DictConfig], Optional[float]]) -> int:

@@ -123,6 +123,6 @@ def run_in_workers(composed: Composed, description: Description, arguments: Sequ
         result = train_as_group(description, composed.run_dir, arguments)
     finally:
         del os.environ[SCRIPT]
-    if result.exit_code == EXIT_BAD_INPUT and rollback.holds_settings:
+    if result.exit_code == EXIT_BAD_INPUT:
         rollback.put_back_settings()
     return result.exit_code
