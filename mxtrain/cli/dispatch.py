@@ -172,7 +172,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         return functools.partial(answer, help_of(name))
     if name in ("train", "tune") and sys.stdout.isatty() and not only_prints(arguments):
-        from mxtrain.cluster.standby import is_standby
+        from mxtrain.cluster.member import is_standby
 
         if not is_standby():
             print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import

@@ -12,7 +12,7 @@ from typing import Sequence
 from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli.commands import Command
 from mxtrain.cluster.launch.worker_script import SCRIPT, run_script
-from mxtrain.cluster.standby import is_standby
+from mxtrain.cluster.member import is_standby
 from mxtrain.composing.composer import Composer
 from mxtrain.composing.environment import compose_and_check, prepare_environment
 from mxtrain.config.groups import Description, describe

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
@@ -22,6 +23,9 @@ from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.files.durable import replace_file
 from mxtrain.runtime.network import LOOPBACK
+
+FIRST_S, NEXT_S = 1.0, 10.0
+"""Seconds from the start until the first query of a state by `QueueDisplay`, and between two queries."""
 
 
 class Launcher:
@@ -169,3 +173,32 @@ def python_of(cluster: Cluster) -> str:
 def directory_of(cluster: Cluster) -> str:
     """Returns the working directory on the other hosts."""
     return os.getcwd() if cluster.directory == "auto" else cluster.directory
+
+
+class QueueDisplay:
+    """Shows a state on standard error: in one line on a terminal, otherwise only when it changes.
+
+    Args:
+        state: returns the line; empty if it is not known.
+    """
+
+    def __init__(self, state: Callable[[], str]):
+        self._state = state
+        self._next_s = time.monotonic() + FIRST_S
+        self._shown: Optional[str] = None
+
+    def update(self) -> None:
+        """Asks for the state if it is time to."""
+        if time.monotonic() < self._next_s:
+            return
+        line, self._next_s = self._state(), time.monotonic() + NEXT_S
+        if line and line != self._shown:
+            start, end = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+            print(f"{start}{line}", end=end, file=sys.stderr, flush=True)
+            self._shown = line
+
+    def close(self) -> None:
+        """Ends the line."""
+        if self._shown is not None and sys.stderr.isatty():
+            print(file=sys.stderr, flush=True)
+        self._shown, self._next_s = None, float("inf")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import List, Mapping, Optional
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.kvstore.world import ALONE, WORKER, World
 
 ROLES = ("scheduler", "server", "worker")
@@ -123,3 +124,36 @@ def _number(environ: Mapping[str, str], name: str) -> int:
         raise ConfigError(f"{name} is not set, but DMLC_ROLE={environ['DMLC_ROLE']} is.") from None
     except ValueError:
         raise ConfigError(f"{name}={environ[name]}: must be a whole number.") from None
+
+
+# Standbys.
+
+
+def is_standby() -> bool:
+    """Returns True until `wait_until_needed` was called in a process that the supervisor has started as a standby."""
+    return STANDBY_FD in os.environ
+
+
+def wait_until_needed() -> Optional[List[str]]:
+    """Waits until the supervisor needs this standby, and then takes the environment of the process that it replaces.
+
+    The supervisor starts a standby for each process with the same command line, and tells it the final one when it is
+    needed: most of the time of a restart is spent in imports, in composing the configuration, and in opening data.
+
+    Returns:
+        The command line of that process, without the program; None in a process that is no standby, at once.
+    """
+    number = os.environ.pop(STANDBY_FD, "")
+    if not number:
+        return None
+    with open(int(number), "rb") as pipe:
+        line = pipe.readline()
+    if not line:  # the supervisor has ended
+        sys.exit(EXIT_FINISHED)
+    order = json.loads(line)
+    for name, value in order["environment"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return list(order["arguments"])

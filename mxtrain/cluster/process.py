@@ -151,7 +151,7 @@ class Process:
 
 def order_of(before: LaunchSpec, after: LaunchSpec) -> JsonObject:
     """Returns the order that makes a standby with the spec `before` the process of `after`; see
-    `mxtrain.cluster.standby`."""
+    `member.wait_until_needed`."""
     names = {*before.environment, *after.environment}
     new = {name: after.environment.get(name) for name in names}
     changed = {name: value for name, value in new.items() if before.environment.get(name) != value}

@@ -20,11 +20,10 @@ from mxtrain.cluster.frames import Message
 from mxtrain.cluster.hosts import free_port, interface_address, is_own_address
 from mxtrain.cluster.launch_spec import Root, launch_specs, local_root, name_of
 from mxtrain.cluster.launched import OWN_GPUS
-from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, write_proof
+from mxtrain.cluster.launcher import Launcher, QueueDisplay, directory_of, launch_message, write_proof
 from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.remote import GPU_VARIABLES
-from mxtrain.cluster.slurm_queue import QueueDisplay
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.libraries import EXTRAS, check_versions, missing_message
 from mxtrain.config.search_path import module_command

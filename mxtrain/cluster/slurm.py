@@ -1,22 +1,38 @@
-"""Launches processes through one srun, whose tasks know their ranks."""
+"""Launches processes through one srun, whose tasks know their ranks, and shows the state of its job while it waits in
+Slurm's queue. The job is cancelled if the run ends meanwhile."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from contextlib import ExitStack
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address
 from mxtrain.cluster.launch_spec import Root, launch_specs
-from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, write_proof
+from mxtrain.cluster.launcher import (
+    Launcher,
+    QueueDisplay,
+    directory_of,
+    launch_message,
+    python_of,
+    relayed,
+    write_proof,
+)
 from mxtrain.cluster.process import Process
-from mxtrain.cluster.slurm_queue import SlurmChannel
+from mxtrain.cluster.relayed import Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
 from mxtrain.runtime.network import address_towards
+
+TIMEOUT_S = 5.0
+"""Timeout of a command of Slurm."""
+_QUEUED = re.compile(r"srun: job (\d+) queued")
 
 
 class SlurmLauncher(Launcher):
@@ -74,3 +90,47 @@ def _own_address(cluster: Cluster) -> str:
     if address is None:
         raise ConfigError("this machine has no default route: set cluster.interface to the network of the hosts.")
     return address
+
+
+class SlurmChannel(Channel):
+    """The connection to the relays of srun.
+
+    Args:
+        arguments: arguments of `Channel`.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.job = ""
+        """Id of the job while it waits in the queue, according to the output of srun; otherwise empty."""
+        self._display = QueueDisplay(self._state)
+
+    def exchange_messages(self) -> None:
+        super().exchange_messages()
+        # A relay that has answered proves that the job runs, so there is nothing to show or to cancel.
+        if self.heartbeat_at or self.end is not None:
+            self.job = ""
+            self._display.close()
+            return
+        self.job = self.job or next((found[1] for found in map(_QUEUED.match, self.last_lines) if found), "")
+        if self.job:
+            self._display.update()
+
+    def close(self) -> None:
+        self.kill()
+        job, self.job = self.job, ""
+        self._display.close()
+        if job:  # killing srun leaves its job in the queue
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(["scancel", job], capture_output=True, timeout=TIMEOUT_S, check=False)
+            print(f"job {job} was taken out of Slurm's queue", file=sys.stderr, flush=True)
+        super().close()
+
+    def _state(self) -> str:
+        """Returns a line about the job; empty if Slurm does not answer."""
+        command = ["squeue", "-h", "-j", self.job, "-o", "%T, reason %r, expected start %S"]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            line = done.stdout.strip()
+            return f"Slurm's job {self.job}: {line} (Ctrl-C cancels it)" if line else ""
+        return ""

@@ -11,11 +11,12 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from mxtrain.cluster import slurm_queue
+from mxtrain.cluster import launcher as launchers
+from mxtrain.cluster import slurm as slurm_launcher
 from mxtrain.cluster.frames import encode
+from mxtrain.cluster.launcher import QueueDisplay
 from mxtrain.cluster.relayed import RelayedProcess
-from mxtrain.cluster.slurm import SlurmLauncher
-from mxtrain.cluster.slurm_queue import QueueDisplay, SlurmChannel
+from mxtrain.cluster.slurm import SlurmChannel, SlurmLauncher
 from mxtrain.cluster.spec import Cluster
 
 QUEUED = "echo 'srun: job 41 queued and waiting for resources'"
@@ -47,7 +48,7 @@ class Slurm:
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm_queue, "FIRST_S", 0.0)
+    monkeypatch.setattr(launchers, "FIRST_S", 0.0)
     with ExitStack() as stack:
         yield Slurm(tmp_path, stack)
 
@@ -110,7 +111,7 @@ def test_a_job_that_does_not_wait_is_not_cancelled(slurm: Slurm, capsys: pytest.
 def test_failing_slurm_commands_do_not_end_the_run(
     slurm: Slurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(slurm_launcher, "TIMEOUT_S", 0.1)
     for name in ("squeue", "scancel"):
         slurm.write(name, text) if text else (slurm.folder / name).unlink()
     channel = slurm.start(f"{QUEUED}; exec cat > /dev/null")

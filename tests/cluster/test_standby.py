@@ -24,13 +24,12 @@ from waiting import wait_for_ends, wait_until
 from mxtrain.checkpoint.memory import MEMORY
 from mxtrain.cluster.launch import preload
 from mxtrain.cluster.launcher import Launcher, launch_message
-from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD
+from mxtrain.cluster.member import HEARTBEAT_FD, STANDBY_FD, is_standby, wait_until_needed
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.ray_launcher import RayLauncher
 from mxtrain.cluster.relayed import Channel, RelayedProcess
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
-from mxtrain.cluster.standby import is_standby, wait_until_needed
 from mxtrain.cluster.supervisor import Supervisor
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError, PeersLost
@@ -44,7 +43,7 @@ WARM = ("cluster.standby=true", "cluster.memory_steps=3", "trainer.log_interval=
 BECOMES = """
 import json, os, sys
 sys.argv[1:] = ["--"]
-from mxtrain.cluster.standby import is_standby, wait_until_needed
+from mxtrain.cluster.member import is_standby, wait_until_needed
 was = is_standby()
 arguments = wait_until_needed()
 print(json.dumps([was, is_standby(), arguments, os.environ.get("KEPT"), os.environ.get("NEW"), os.environ.get("OLD")]))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Callable, List, Mapping, Optional
 
 from mxtrain.cluster import fork_server
-from mxtrain.cluster.standby import wait_until_needed
+from mxtrain.cluster.member import wait_until_needed
 from mxtrain.composing.environment import prepare_environment
 from mxtrain.config.groups import Description
 from mxtrain.config.search_path import module_command

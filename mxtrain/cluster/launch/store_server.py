@@ -16,7 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from mxtrain.cluster.joining import JoinWatch
-from mxtrain.cluster.standby import wait_until_needed
+from mxtrain.cluster.member import wait_until_needed
 from mxtrain.cluster.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S, ending_signals
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import ServerCommand, read_command
