@@ -149,7 +149,7 @@ def own_address(interface: Optional[str], root: str) -> str:
 
     Args:
         interface: network interface; None = the one that leads to `root`.
-        root: address of the scheduler.
+        root: address of the scheduler; `NOWHERE`: the default route counts.
 
     Raises:
         ConfigError: the host has no such address.
@@ -158,7 +158,8 @@ def own_address(interface: Optional[str], root: str) -> str:
         return interface_address(interface)
     address = address_towards(root)
     if address is None:
-        raise ConfigError(f"there is no way to {root}: set cluster.interface to the network interface of the hosts.")
+        missing = "this machine has no default route" if root == NOWHERE else f"there is no way to {root}"
+        raise ConfigError(f"{missing}: set cluster.interface to the network interface of the hosts.")
     return address
 
 

@@ -148,7 +148,7 @@ class RayTask:
 
     def __init__(self, actor: Any, start: Any, message: Message, num_starts: int):
         self.actor, self.call, self.message, self.num_starts = actor, start, message, num_starts
-        self.has_started = self.is_ending = self.has_ended = False
+        self.has_started = self.is_ending = False
         self.unsent = self.rest = b""
         self.last_line = ""
         self.killed_at = 0.0
@@ -208,7 +208,9 @@ class RayDriver:
         options: Dict[str, Any] = {}
         if address is None:
             send({"progress": "starting a local Ray cluster"})
-            os.environ.update(_access_of_own_cluster())
+            # Ray listens on all interfaces, and runs the code of anyone who reaches it. Versions without tokens ignore
+            # these variables.
+            os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(24).hex()})
             need = sum(bundle.get("CPU", 0) for bundle in settings["bundles"])
             options = {
                 "address": "local",
@@ -442,7 +444,6 @@ class RayDriver:
             return
         if "hello" in message:
             message["rank"] = index
-        task.has_ended |= "exit" in message or "refused" in message
         send(message)
 
     def _lose(self, index: int, reason: str) -> None:
@@ -452,7 +453,7 @@ class RayDriver:
         if not task.has_started and not task.is_ending and task.num_starts < MAX_STARTS:
             self._start(task.message, task.num_starts + 1)
             return
-        if not task.has_ended and not task.is_ending:
+        if not task.is_ending:
             send({"of": index, "lost": reason})
         self._forget(index)
 
@@ -500,15 +501,11 @@ def send(message: Message) -> None:
 
 def find_cluster(wanted: str) -> Tuple[Optional[str], str]:
     """Returns the address of the head of a cluster, or None, and where it was found, for messages."""
-    if wanted == "local":
-        return None, ""
-    if wanted not in ("", "auto"):
-        return wanted, ""
-    given = os.environ.get("RAY_ADDRESS", "")
-    if given == "local":  # Ray's word for a new cluster
-        return None, ""
-    if given not in ("", "auto"):
-        return given, BY_VARIABLE
+    for address, source in ((wanted, ""), (os.environ.get("RAY_ADDRESS", ""), BY_VARIABLE)):
+        if address == "local":  # a new cluster, in the variable as well
+            return None, ""
+        if address not in ("", "auto"):
+            return address, source
     # Ray's own function for this would import Ray, whose variables are not set yet.
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with suppress(OSError):
@@ -525,12 +522,6 @@ def _answers(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _access_of_own_cluster() -> Mapping[str, str]:
-    """Returns variables with a token for a cluster of this process alone: Ray listens on all interfaces, and runs the
-    code of anyone who reaches it. Versions without tokens ignore them."""
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(24).hex()}
 
 
 def _connection_problem(address: str, error: Exception) -> str:

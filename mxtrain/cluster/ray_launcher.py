@@ -408,7 +408,7 @@ class RayProcess(RelayedProcess):
 
     def take(self, message: Message) -> None:
         if "lost" in message:
-            self._lost = message["lost"]
+            self._lost = message["lost"]  # of no interest after its exit code
         elif "gone" in message:
             self._is_gone = True
         else:

@@ -99,10 +99,6 @@ class Channel:
         self._out += encode(message)
         self._send()
 
-    def signal(self, index: int, number: int) -> None:
-        """Sends a signal to the process with this index."""
-        self.send({"of": index, "signal": number})
-
     def missing(self) -> Optional[str]:
         """Returns why a relay without any message counts as lost; None if it may still start."""
         if self._start_timeout_s is None:
@@ -290,7 +286,7 @@ class RelayedProcess(Process):
 
     def signal(self, number: int) -> None:
         if self.exit_code is None:
-            self._channel.signal(self._index, number)
+            self._channel.send({"of": self._index, "signal": number})
 
     def kill(self) -> None:
         self._channel.kill()

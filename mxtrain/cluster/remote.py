@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Deque, Dict, Mapping, Optional, Sequence
+from typing import Deque, Dict, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
@@ -30,9 +30,6 @@ from mxtrain.cluster.launched import OWN_GPUS, local_rank_variables, own_address
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, signal_parents_death
 from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, run_dir_setting
-
-if TYPE_CHECKING:
-    from mxtrain.types.annotations import JsonObject
 
 BEAT_S = 0.5
 MAX_WAITING = 1 << 16
@@ -58,7 +55,7 @@ class Child:
         environment: the complete environment of the process.
     """
 
-    def __init__(self, index: int, spec: JsonObject, environment: Mapping[str, str]):
+    def __init__(self, index: int, spec: Message, environment: Mapping[str, str]):
         self.index, self.is_worker = index, spec["is_worker"]
         self.output, writer = os.pipe()
         os.set_blocking(self.output, False)
@@ -206,7 +203,7 @@ class Relay:
                 continue
             self._send({"of": index, "pid": self._children[index].process.pid})
 
-    def _environment(self, message: Message, spec: JsonObject) -> Dict[str, str]:
+    def _environment(self, message: Message, spec: Message) -> Dict[str, str]:
         """Builds the environment of a process on this host. Later sources replace earlier ones.
 
         Raises:
@@ -251,7 +248,7 @@ class _ConnectionClosed(Exception):
     """The supervisor, or the connection to it, was lost."""
 
 
-def _require_run_directory(spec: JsonObject) -> None:
+def _require_run_directory(spec: Message) -> None:
     """Rejects worker 0 on a host without the run directory, into which it writes and from which the supervisor reads.
 
     `spec["proof"]` is a file that the supervisor has written there, and its content.

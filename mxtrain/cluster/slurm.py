@@ -12,8 +12,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
-from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address
+from mxtrain.cluster.hosts import NOWHERE, free_port
 from mxtrain.cluster.launch_spec import Root, launch_specs
+from mxtrain.cluster.launched import own_address
 from mxtrain.cluster.launcher import (
     Launcher,
     QueueDisplay,
@@ -28,7 +29,6 @@ from mxtrain.cluster.relayed import Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import ConfigError
-from mxtrain.runtime.network import address_towards
 
 TIMEOUT_S = 5.0
 """Timeout of a command of Slurm."""
@@ -51,7 +51,7 @@ class SlurmLauncher(Launcher):
             raise ConfigError(
                 "cluster.launcher=slurm: srun is not on PATH. Start the command where Slurm's clients are."
             )
-        self.address = _own_address(cluster)
+        self.address = own_address(cluster.interface, NOWHERE)
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         root = Root(self.address, free_port(self.address))
@@ -76,20 +76,6 @@ class SlurmLauncher(Launcher):
         ]
         channel = SlurmChannel(command, os.environ, message, None, "srun")
         return [*processes, *relayed(channel, specs, ranked=True, attempt=attempt, stack=stack)]
-
-
-def _own_address(cluster: Cluster) -> str:
-    """Returns the address of this machine for the hosts.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if cluster.interface is not None:
-        return interface_address(cluster.interface)
-    address = address_towards(NOWHERE)
-    if address is None:
-        raise ConfigError("this machine has no default route: set cluster.interface to the network of the hosts.")
-    return address
 
 
 class SlurmChannel(Channel):

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Protocol, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
@@ -226,23 +226,20 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class SignalReceiver(Protocol):
-    """A process that takes signals, such as a `subprocess.Popen`."""
-
-    def send_signal(self, number: int, /) -> None:
-        """Sends it a signal."""
-
-
 @contextmanager
-def forwarded_warnings(process: SignalReceiver) -> Iterator[None]:
-    """Keeps the warnings of a scheduler, and forwards them to a process of a run. Call it in the main thread only."""
+def forwarded_warnings(send: Callable[[int], object]) -> Iterator[None]:
+    """Keeps the warnings of a scheduler, and forwards them to a process of a run. Call it in the main thread only.
+
+    Args:
+        send: sends a signal to the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def forward(number: int, frame: Optional[FrameType]) -> None:
         SignalStop.warning = number
-        process.send_signal(number)
+        send(number)
 
     previous_handlers = {number: signal.signal(number, forward) for number in WARNINGS}
     try:

@@ -404,7 +404,10 @@ class Worker:
     def _wait(self, process: Union[subprocess.Popen[bytes], ForkedProcess], job: Job, budget: Optional[int]) -> int:
         """Waits for the process of a trial, and shows its progress; returns its exit code."""
         try:
-            with self._display(self._title(job), job.run_dir, self._description, budget), forwarded_warnings(process):
+            with (
+                self._display(self._title(job), job.run_dir, self._description, budget),
+                forwarded_warnings(process.send_signal),
+            ):
                 return process.wait()
         except KeyboardInterrupt:
             process.terminate()

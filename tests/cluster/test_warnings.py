@@ -297,7 +297,7 @@ def test_warnings_are_forwarded_to_the_process_of_a_trial() -> None:
     with startup_signals(), subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
         before = signal.getsignal(signal.SIGUSR2)
-        with forwarded_warnings(process):
+        with forwarded_warnings(process.send_signal):
             signal.raise_signal(signal.SIGUSR2)
         assert signal.getsignal(signal.SIGUSR2) is before
         assert process.wait(10) == 75 and SignalStop.warning == signal.SIGUSR2

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Set, Union
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
@@ -98,7 +98,9 @@ def job(config: DictConfig) -> Optional[float]:
     plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)
     settings = HydraConfig.get()
     command = command_of(settings)
-    swept = swept_of(settings, command.overrides)
+    # Settings in which the jobs differ: `run_sweep` excludes all others from the names of their folders.
+    fixed = set(settings.job.config.override_dirname.exclude_keys)
+    swept = [key for key in map(key_of, command.overrides) if key not in fixed]
     run_dir = Path(settings.runtime.output_dir)
     number = number_of(run_dir, int(settings.job.num))
     outcome = sweep_job(plain, settings, run_dir, replace(command, job=number, swept=swept))
@@ -297,12 +299,6 @@ def command_of(settings: DictConfig) -> CommandLine:
     folders = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     overrides = list(settings.overrides.task)
     return command_line(flags=config_flags(folders), overrides=overrides, choices=choices_of(settings))
-
-
-def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
-    """Returns the settings in which a sweep's jobs differ, except those that `run_sweep` excludes from folder names."""
-    fixed = set(settings.job.config.override_dirname.exclude_keys)
-    return [key for key in map(key_of, overrides) if key not in fixed]
 
 
 def choices_of(settings: DictConfig) -> Dict[str, str]:

@@ -201,7 +201,7 @@ def describe_study(
         raise ConfigError(
             "nothing differs between the trials: give at least one setting a range, e.g. 'optimizer.lr=log(1e-4,1e-1)'."
         )
-    objectives = objectives_of(settings)
+    objectives = [word.strip() for word in (settings.objectives or "").split(",") if word.strip()]
     if len(objectives) == 1 and objectives[0] != SPEED:
         fixed = [*(word for word in fixed if key_of(word) != "trainer.monitor"), f"trainer.monitor={objectives[0]}"]
     check_sampler(settings, space, len(objectives) or 1)
@@ -227,11 +227,6 @@ def describe_study(
         max_epochs=first.trainer.max_epochs,
         val_interval=val_interval_of(settings, first),
     )
-
-
-def objectives_of(settings: TuneSettings) -> List[str]:
-    """Returns the objectives that were typed."""
-    return [word.strip() for word in (settings.objectives or "").split(",") if word.strip()]
 
 
 def direction_for(description: Description, name: str) -> str:
