@@ -62,26 +62,23 @@ class RelayActor:
     """Runs a relay on a node. It is pickled with its code: Ray's Python on the nodes needs no mxtrain.
 
     All methods run in the main thread, because the kernel ends the relay with the thread that has started it.
+
+    Args:
+        command: command of the relay without Python itself.
+        python: path of Python; empty: the one that runs Ray here.
+        directory: working directory.
+        environment: variables that replace those of the node.
     """
 
-    def __init__(self) -> None:
-        self._relay: Optional[subprocess.Popen[bytes]] = None
-        self._unsent = b""
-        self._raylet = os.getppid()
-
-    def start(self, command: List[str], python: str, directory: str, environment: Dict[str, str]) -> Dict[str, str]:
-        """Starts the relay; returns the path of Python on this node, and the problem if the relay cannot be started.
-
-        Args:
-            command: command of the relay without Python itself.
-            python: path of Python; empty: the one that runs Ray here.
-            directory: working directory.
-            environment: variables that replace those of the node.
-        """
+    def __init__(self, command: List[str], python: str, directory: str, environment: Dict[str, str]) -> None:
         python = python or sys.executable
+        self._relay: Optional[subprocess.Popen[bytes]] = None
+        self._refusal = ""
+        self._unsent, self._raylet = b"", os.getppid()
         # Ray starts its processes with SIGINT blocked, and all that they start inherits this.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         self._socket, end = socket.socketpair()
+        self._socket.setblocking(False)
         try:
             if not os.path.isdir(directory):
                 raise FileNotFoundError(f"the working directory {directory} is not there: set cluster.directory")
@@ -96,18 +93,17 @@ class RelayActor:
                 stderr=end,
             )
         except OSError as error:
-            return {"python": python, "problem": f"{socket.gethostname()}: {error}"}
+            self._refusal = f"{socket.gethostname()}: {error}"
         finally:
             end.close()
-        self._socket.setblocking(False)
-        return {"python": python, "problem": ""}
 
-    def exchange(self, data: bytes) -> Tuple[bytes, str]:
-        """Sends lines to the relay; returns what it has written, after at most `POLL_S`, and why it is lost, or ""."""
+    def exchange(self, data: bytes) -> Tuple[bytes, str, str]:
+        """Sends lines to the relay. Returns what it has written, after at most `POLL_S`; why it is lost, or ""; and why
+        it could not be started, or ""."""
         # Ray itself ends the actors of a dead raylet only after a quarter of a minute.
         if os.getppid() != self._raylet:
             threading.Timer(ORPHAN_S, os._exit, [EXIT_CRASHED]).start()  # after the answer; the relay ends, too
-            return b"", f"the raylet on {socket.gethostname()} has died"
+            return b"", f"the raylet on {socket.gethostname()} has died", ""
         self._unsent += data
         if self._unsent:
             with suppress(OSError):
@@ -118,9 +114,9 @@ class RelayActor:
             while len(received) < 1 << 20:
                 read = self._socket.recv(1 << 16)
                 if not read:
-                    return received, "its relay has ended"
+                    return received, "its relay has ended", self._refusal
                 received += read
-        return received, ""
+        return received, "", ""
 
     def end(self) -> None:
         """Lets the relay kill its processes, and waits until it has ended."""
@@ -141,13 +137,13 @@ class RayTask:
 
     Args:
         actor: handle of a `RelayActor`.
-        start: call of its method `start`.
+        call: its first call, of `exchange`.
         message: message of the supervisor that asks for it.
         num_starts: number of actors that were started for it.
     """
 
-    def __init__(self, actor: Any, start: Any, message: Message, num_starts: int):
-        self.actor, self.call, self.message, self.num_starts = actor, start, message, num_starts
+    def __init__(self, actor: Any, call: Any, message: Message, num_starts: int):
+        self.actor, self.call, self.message, self.num_starts = actor, call, message, num_starts
         self.has_started = self.is_ending = False
         self.unsent = self.rest = b""
         self.last_line = ""
@@ -378,6 +374,10 @@ class RayDriver:
 
         # The process of a standby has reserved the resources of the bundle already.
         bundle = {} if message.get("is_standby") else self._settings["bundles"][message["bundle"]]
+        launch, python = message["launch"], self._settings["python"]
+        for spec in filter(None, launch["launch_specs"]):
+            spec["command"][0] = python
+        relay = module_command("mxtrain.cluster.remote")[1:]
         actor = (
             self._ray.remote(RelayActor)
             .options(
@@ -386,12 +386,9 @@ class RayDriver:
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, message["bundle"]),
             )
-            .remote()
+            .remote(relay, python, self._settings["directory"], launch["environment"])
         )
-        launch = message["launch"]
-        relay = [*module_command("mxtrain.cluster.remote")[1:]]
-        call = actor.start.remote(relay, self._settings["python"], self._settings["directory"], launch["environment"])
-        self._tasks[message["start"]] = RayTask(actor, call, message, num_starts)
+        self._tasks[message["start"]] = RayTask(actor, actor.exchange.remote(encode(launch)), message, num_starts)
 
     # From the actors.
 
@@ -417,24 +414,18 @@ class RayDriver:
         if task.is_ending:
             self._forget(index)
             return
-        if not task.has_started:
-            if answer["problem"]:
-                send({"of": index, "refused": answer["problem"]})
-                self._end(task)
-                return
-            task.has_started = True
-            launch = task.message["launch"]
-            (spec,) = (spec for spec in launch["launch_specs"] if spec)
-            spec["command"][0] = answer["python"]
-            task.unsent = encode(launch) + task.unsent  # a signal may have arrived before the actor has started
-        else:
-            received, problem = answer
-            lines, task.rest = split(task.rest + received)
-            for line in lines:
-                self._pass_on(index, task, line)
-            if problem:
-                self._lose(index, f"{problem}{': ' * bool(task.last_line)}{task.last_line}")
-                return
+        task.has_started = True
+        received, problem, refusal = answer
+        lines, task.rest = split(task.rest + received)
+        for line in lines:
+            self._pass_on(index, task, line)
+        if refusal:
+            send({"of": index, "refused": refusal})
+            self._end(task)
+            return
+        if problem:
+            self._lose(index, f"{problem}{': ' * bool(task.last_line)}{task.last_line}")
+            return
         task.call, task.unsent = task.actor.exchange.remote(task.unsent), b""
 
     def _pass_on(self, index: int, task: RayTask, line: bytes) -> None:

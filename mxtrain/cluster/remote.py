@@ -60,7 +60,8 @@ class Child:
         self.output, writer = os.pipe()
         os.set_blocking(self.output, False)
         try:
-            launch = LaunchSpec(f"process {index}", spec["command"], environment)
+            python, *arguments = spec["command"]  # no Python is named where that of the relay counts
+            launch = LaunchSpec(f"process {index}", [python or sys.executable, *arguments], environment)
             self.process = LocalProcess(launch, is_standby=spec.get("is_standby", False), output=writer)
         finally:
             os.close(writer)
