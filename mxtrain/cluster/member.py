@@ -77,7 +77,9 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
     """
     role = environ.get("DMLC_ROLE")
     if role is None:
-        return _horovod_member(environ)
+        names = ("HOROVOD_RANK", "HOROVOD_SIZE")  # of horovodrun
+        is_member = all(name in environ for name in names)
+        return Member("worker", World(*(_number(environ, name) for name in names))) if is_member else None
     if role not in ROLES:
         raise ConfigError(f"DMLC_ROLE={role}: must be one of {', '.join(ROLES)}.")
     if role != "worker":
@@ -93,13 +95,6 @@ def find_world() -> World:
     """Reads the rank of this process and the number of workers from the environment."""
     member = find_member()
     return ALONE if member is None else member.world
-
-
-def _horovod_member(environ: Mapping[str, str]) -> Optional[Member]:
-    """Returns the rank and size that horovodrun has set."""
-    if "HOROVOD_RANK" not in environ or "HOROVOD_SIZE" not in environ:
-        return None
-    return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))
 
 
 def _rank(environ: Mapping[str, str], size: int) -> int:

@@ -14,6 +14,8 @@ from mxtrain.cluster.engines.job import GRACE_S, OUTPUTS, RESTARTS, Commands, La
 
 CONTAINER = "node"
 MANIFEST = "job.yaml"
+APPLY = f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim"
+"""Comment of a manifest."""
 LABEL = "batch.kubernetes.io/job-name"
 """Label of the pods of a Job."""
 RESTARTS_ALL_PODS = (
@@ -137,12 +139,6 @@ def network_policy(job: LaunchJob, label: str) -> Dict[str, Any]:
 # The target without an operator.
 
 
-def job_files(job: LaunchJob) -> Mapping[str, str]:
-    """Returns the manifest."""
-    objects = (service(job), indexed_job(job), network_policy(job, LABEL))
-    return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", *objects)}
-
-
 def service(job: LaunchJob) -> Dict[str, Any]:
     """Returns the Service, by which each pod has a name before it is ready."""
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: job.name}}
@@ -169,7 +165,7 @@ def indexed_job(job: LaunchJob) -> Dict[str, Any]:
 
 TARGET = kubernetes_target(
     "Kubernetes",
-    job_files,
+    lambda job: {MANIFEST: dump(APPLY, service(job), indexed_job(job), network_policy(job, LABEL))},
     (
         ("start, or start again after a failure", f"kubectl replace --force -f {{folder}}/{MANIFEST}"),
         ("output", follow_logs(LABEL)),

@@ -8,10 +8,11 @@ pkg/controllers/job/plugins.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from mxtrain.cluster.engines.job import RESTARTS, LaunchJob
 from mxtrain.cluster.engines.kubernetes import (
+    APPLY,
     CONTAINER,
     MANIFEST,
     RESTARTS_ALL_PODS,
@@ -21,11 +22,6 @@ from mxtrain.cluster.engines.kubernetes import (
     kubernetes_target,
     pod,
 )
-
-
-def files(job: LaunchJob) -> Mapping[str, str]:
-    """Returns the manifest."""
-    return {MANIFEST: dump(f"kubectl apply -f {MANIFEST}, in the namespace of the volume claim", manifest(job))}
 
 
 def manifest(job: LaunchJob) -> Dict[str, Any]:
@@ -56,7 +52,7 @@ def manifest(job: LaunchJob) -> Dict[str, Any]:
 
 TARGET = kubernetes_target(
     "Volcano",
-    files,
+    lambda job: {MANIFEST: dump(APPLY, manifest(job))},
     (
         ("start", f"kubectl apply -f {{folder}}/{MANIFEST}"),
         ("output", follow_logs("volcano.sh/job-name")),
