@@ -66,6 +66,13 @@ class RayOptions:
         """Returns the resources of a worker."""
         return {"CPU": self.cpus or 1.0, **({"GPU": self.gpus} if self.gpus else {})}
 
+    @property
+    def worker_variables(self) -> Dict[str, str]:
+        """Returns the environment variables with which a worker uses these resources."""
+        sets_threads = self.cpus is not None and "OMP_NUM_THREADS" not in os.environ
+        threads = {"OMP_NUM_THREADS": str(max(1, int(self.cpus or 1)))} if sets_threads else {}
+        return {**({OWN_GPUS: "1"} if self.gpus else {}), **threads}
+
 
 def read_options(words: Sequence[str]) -> RayOptions:
     """Reads `cluster.launcher_options`, of which the last one with a name counts.
@@ -203,23 +210,13 @@ class RayLauncher(Launcher):
         start_timeout_s: float = math.inf,  # a replacement waits for a node
     ) -> Process:
         """Starts a process in a bundle, by its standby if that is there."""
-        spec = self._with_resources(spec)
+        if spec.name.startswith("worker"):
+            spec = replace(spec, environment={**spec.environment, **self._options.worker_variables})
         standby = self._standbys.get(spec.name)
         if isinstance(standby, RayProcess) and standby.bundle != bundle:
             # Ray has placed the bundles anew, and ranks have moved between them.
             self._standbys.pop(spec.name).close()
         return self._begin_standby(spec) or self._start(spec, bundle, is_first, start_timeout_s)
-
-    def _with_resources(self, spec: LaunchSpec) -> LaunchSpec:
-        """Returns the spec of a process with the variables for the resources that Ray reserves."""
-        if spec.name.startswith("worker"):
-            variables = dict(spec.environment)
-            if self._options.gpus:
-                variables[OWN_GPUS] = "1"
-            if self._options.cpus is not None and "OMP_NUM_THREADS" not in os.environ:
-                variables["OMP_NUM_THREADS"] = str(max(1, int(self._options.cpus)))
-            spec = replace(spec, environment=variables)
-        return spec
 
     def _start(
         self,
