@@ -77,9 +77,9 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
     """
     role = environ.get("DMLC_ROLE")
     if role is None:
-        names = ("HOROVOD_RANK", "HOROVOD_SIZE")  # of horovodrun
-        is_member = all(name in environ for name in names)
-        return Member("worker", World(*(_number(environ, name) for name in names))) if is_member else None
+        if "HOROVOD_RANK" not in environ or "HOROVOD_SIZE" not in environ:  # of horovodrun
+            return None
+        return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))
     if role not in ROLES:
         raise ConfigError(f"DMLC_ROLE={role}: must be one of {', '.join(ROLES)}.")
     if role != "worker":

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, List, Sequence, TextIO, Tuple
+from typing import IO, Any, Dict, List, Sequence, TextIO, Tuple
 
 from mxtrain.archive.run_files import ROWS_FILE
 from mxtrain.archive.run_records import read_rows
@@ -20,9 +20,6 @@ from mxtrain.config.override_text import quote
 from mxtrain.config.search_path import module_command
 from mxtrain.errors import RUN_DIR_SETTING, run_dir_setting
 from mxtrain.files.temporary import temporary_root
-
-if TYPE_CHECKING:
-    from mxtrain.types.annotations import JsonObject
 
 REPLACED = (
     "lr_scheduler",
@@ -53,7 +50,7 @@ MEASURED_RUN = (
 
 def train_measured(
     flags: Sequence[str], overrides: Sequence[str], settings: Sequence[str]
-) -> Tuple[int, str, List[JsonObject]]:
+) -> Tuple[int, str, List[Dict[str, Any]]]:
     """Trains in new processes, without output and in a temporary folder.
 
     Args:
