@@ -40,8 +40,6 @@ _CONNECTION = (0, 1)
 """Open files of messages from the supervisor and to it."""
 _FORWARDED = (signal.SIGTERM, *WARNINGS)
 """Signals from srun or Slurm that are sent to the workers."""
-
-
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
 """Variables that srun, or a script started by it, sets for each process; the supervisor's values are not forwarded."""
 

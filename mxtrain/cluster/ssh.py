@@ -67,11 +67,12 @@ class SSHLauncher(Launcher):
         specs = launch_specs(self.cluster, self.van, arguments, logs, root, self._where)
         started: Dict[str, Process] = {}
         for spec in specs:
-            standby = None if self._where[spec.name].is_here else self._begin_standby(spec)
+            if self._where[spec.name].is_here:
+                started[spec.name] = self._start_here(spec, stack)
+                continue
+            standby = self._begin_standby(spec)
             if standby is not None:
                 started[spec.name] = stack.enter_context(closing(standby))
-            elif self._where[spec.name].is_here:
-                started[spec.name] = self._start_here(spec, stack)
         for host in self._others:
             rest = [None if spec.name in started or self._where[spec.name] != host else spec for spec in specs]
             if any(rest):
