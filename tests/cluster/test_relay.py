@@ -35,7 +35,12 @@ def relayed(
     **more: object,
 ):
     """A process behind a relay."""
-    spec = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
+    spec = {
+        "command": ["", "-c", program],  # the Python of the relay
+        "environment": {},
+        "is_worker": True,
+        "proof": None,
+    }
     message = {
         "launch_specs": [spec],
         "environment": {"DMLC_LOCAL": "1"},
