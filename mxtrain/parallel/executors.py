@@ -20,7 +20,7 @@ from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import isolate
-from mxtrain.parallel.recompute import RecomputedSegment
+from mxtrain.parallel.recompute import RecomputedSegment, are_alike
 from mxtrain.parallel.stage import PieceOnDevices, Stage, WholeNetwork, on_devices, to_device
 from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Recorded, SyncBatchNormExecutor
 from mxtrain.runtime.memory import return_freed_memory
@@ -123,14 +123,23 @@ class Executors:
         assert layout.segments is not None and isinstance(graph, Graph)
         return_freed_memory()  # the activations of a segment are freed and allocated in every step
         cuts = layout.cut.positions if layout.cut else []
+        begins, pieces = layout.segments.begins, graph.cut(layout.segments.begins)
+        # The backward pass of the last segment follows its forward pass, so its activations are kept. The first one may
+        # differ from the others, because it has the embedding.
+        others = [piece for piece in pieces[1:-1] if isinstance(piece, Piece)]
+        is_alike = len(others) > 1 and are_alike(others)
         segments: List[Union[Stage, RecomputedSegment]] = []
-        for begin, piece in zip(layout.segments.begins, graph.cut(layout.segments.begins)):
+        like: Optional[RecomputedSegment] = None
+        for index, (begin, piece) in enumerate(zip(begins, pieces)):
             assert isinstance(piece, Piece)
             number = sum(cut <= begin for cut in cuts)
-            # The backward pass of the last segment follows its forward pass, so its activations are kept.
-            is_last = begin == layout.segments.begins[-1]
-            kind = PieceOnDevices if is_last else RecomputedSegment
-            segments.append(kind(piece, network, number, layout.devices))
+            if index == len(pieces) - 1:
+                segments.append(PieceOnDevices(piece, network, number, layout.devices))
+            elif index == 0 or not is_alike:
+                segments.append(RecomputedSegment(piece, network, number, layout.devices))
+            else:
+                like = RecomputedSegment(piece, network, number, layout.devices, True, like)
+                segments.append(like)
         return TrainedNetwork(segments, graph.inputs, graph.heads)
 
     def _build_prediction_stages(self, trained: StagedNetwork) -> StagedNetwork:

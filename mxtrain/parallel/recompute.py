@@ -42,24 +42,50 @@ class RecomputedSegment:
         network: network that owns the parameters.
         number: number of the stage.
         devices: devices, [replica][stage].
+        is_alike: True if the segment has static memory, which it shares with those that are alike.
+        like: another segment that is alike, whose operators and memory are used; None if this one is the first.
 
     Raises:
         ConfigError: an operator draws random numbers that cannot be repeated.
     """
 
-    def __init__(self, piece: Piece, network: gluon.Block, number: int, devices: List[List[mx.Context]]):
+    def __init__(
+        self,
+        piece: Piece,
+        network: gluon.Block,
+        number: int,
+        devices: List[List[mx.Context]],
+        is_alike: bool = False,
+        like: Optional[RecomputedSegment] = None,
+    ):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         graph: SymbolGraph = json.loads(piece.symbol.tojson(remove_amp_cast=False))
         on_stage = [stages[number] for stages in devices]
         require_repeatable(graph, on_stage[0].device_type)
         again, num_masks = with_masks_as_inputs(graph)
         names, parameters = [variable(tensor) for tensor in piece.inputs], parameters_by_full_name(network)
-        # No static memory: MXNet would keep the activations of all segments. Moving statistics are copies in the first
-        # pass, so that they change once.
-        first = _symbol(with_masks_as_outputs(graph))
-        self._first = GraphOnDevices(first, names, parameters, on_stage, keeps_states=True)
+        # Segments that are alike share static memory: pages that are freed and allocated in every step cost much of its
+        # time. Others have none: MXNet would keep the activations of all of them.
+        flags = [("static_alloc", True)] if is_alike else []
+        # Moving statistics are copies in the first pass, so that they change once.
+        self._first = GraphOnDevices(
+            _symbol(with_masks_as_outputs(graph)),
+            names,
+            parameters,
+            on_stage,
+            flags,
+            keeps_states=True,
+            operator=like._first.operator if like else None,
+        )
         mask_names = [MASK.format(index) for index in range(num_masks)]
-        self._second = GraphOnDevices(_symbol(again), [*names, *mask_names], parameters, on_stage)
+        self._second = GraphOnDevices(
+            _symbol(again),
+            [*names, *mask_names],
+            parameters,
+            on_stage,
+            flags,
+            operator=like._second.operator if like else None,
+        )
 
     def forward(self, replica: int, inputs: Sequence[nd.NDArray]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
         """Computes the outputs in training mode without recording; returns the outputs and the random masks."""
@@ -70,6 +96,25 @@ class RecomputedSegment:
     def again(self, replica: int, inputs: Sequence[nd.NDArray], masks: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         """Computes the same outputs from the same inputs and masks. Called inside of `autograd.record`."""
         return self._second(replica, [*inputs, *masks])
+
+
+def are_alike(pieces: Sequence[Piece]) -> bool:
+    """Returns True if pieces compute the same, but for the names of their parameters, inputs and layers."""
+    return len({_structure(piece) for piece in pieces}) == 1
+
+
+def _structure(piece: Piece) -> str:
+    graph: SymbolGraph = json.loads(piece.symbol.tojson(remove_amp_cast=False))
+    inputs = {variable(tensor): position for position, tensor in enumerate(piece.inputs)}
+    states = set(piece.symbol.list_auxiliary_states())
+    nodes: List[object] = []
+    for node in graph["nodes"]:
+        if node["op"] == "null":
+            nodes.append(inputs.get(node["name"], node["name"] in states))
+        else:
+            attrs = {**node.get("attrs", {}), LAYER_ATTRIBUTE: ""}
+            nodes.append([node["op"], attrs, node["inputs"], node.get("subgraphs", ())])
+    return json.dumps([nodes, graph["heads"]])
 
 
 def _symbol(graph: SymbolGraph) -> Symbol:

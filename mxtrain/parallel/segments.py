@@ -1,12 +1,17 @@
 """Divides the stages of a network into segments whose activations are recomputed. No MXNet here.
 
-candidate positions -> activations of each block between them -> the segments that need the least memory
+candidate positions -> activations of each block between them -> segments
+
+The last segment of the network keeps its activations, since its backward pass follows at once. So `auto` makes it as
+large as memory allows: everything before it is computed twice.
+
+    | recomputed | recomputed | recomputed | kept |     memory: tensors at the borders + the largest + the kept
 """
 
 from __future__ import annotations
 
 import math
-from typing import List, Mapping, Sequence, Union
+from typing import List, Mapping, Sequence, Set, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.work import FLOAT_BYTES
@@ -17,13 +22,14 @@ from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.schedule import held
 from mxtrain.types import Shape
 
-SLACK = 1.1
-"""`auto` takes the smallest number of segments that needs at most this times the memory of the best number: a larger
-last segment, which is not recomputed, saves time."""
+SHARE = 0.25
+"""Part of the activations that `auto` may keep in memory. Less would save little next to weights, gradients and the
+state of the optimizer, and cost more time."""
 
 
 def choose_segments(graph: Cuttable, layout: Layout, recompute: Union[str, int], objective: Objective) -> Segments:
-    """Divides each stage into `recompute` segments. For "auto", chooses the segments that need the least memory.
+    """Divides each stage into `recompute` segments. For "auto", chooses segments of which the fewest operators are
+    recomputed.
 
     Args:
         graph: graph of the network.
@@ -44,28 +50,88 @@ def choose_segments(graph: Cuttable, layout: Layout, recompute: Union[str, int],
         candidates = [begin, *(position for position in positions if begin < position < end)]
         num_held = held(layout.schedule, stage, len(bounds) - 1, layout.num_microbatches)
         is_last = end == len(graph)
-        count = _number_of_segments(graph, shapes, [*candidates, end], num_held, recompute)
+        memory = StageMemory(graph, shapes, [*candidates, end], num_held, is_last)
+        chosen = memory.divide(recompute) if isinstance(recompute, int) else memory.choose(SHARE)
+        count = recompute if isinstance(recompute, int) else len(chosen)
         _require_segments(stage, len(bounds) - 1, count, len(candidates), is_last, recompute)
-        segments = divide(graph, shapes, [*candidates, end], count)
-        needed += needed_bytes(graph, shapes, segments, end, num_held)
-        begins += segments
+        needed += memory.needed(chosen)
+        begins += [candidates[index] for index in chosen]
     names = graph.beginnings()
     total = sum(activation_bytes(graph, [], shapes)) * max(layout.num_microbatches, 1)
     return Segments(begins, [names.get(position, "") for position in begins], min(needed / total, 1.0))
 
 
-def divide(graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequence[int], count: int) -> List[int]:
-    """Returns the first positions of `count` segments, the largest of which is as small as possible.
+class StageMemory:
+    """Bytes of the activations of a stage, by the segments into which it is divided.
+
+    Segments are described by the indices of their first blocks. A block is what is between two bounds.
 
     Args:
         graph: graph of the network.
         shapes: shape of each tensor.
-        bounds: positions at which segments may begin, and the end of the last one.
-        count: number of segments.
+        bounds: positions at which segments may begin, and the end of the stage.
+        num_held: number of microbatches whose tensors are kept at once.
+        keeps_last: True if the activations of the last segment are kept.
     """
-    sizes = block_bytes(graph, shapes, bounds)
-    chosen, _ = partition(len(sizes), min(count, len(sizes)), lambda begin, end: sum(sizes[begin:end]))
-    return [bounds[index] for index in chosen[:-1]]
+
+    def __init__(
+        self,
+        graph: Cuttable,
+        shapes: Mapping[Tensor, Shape],
+        bounds: Sequence[int],
+        num_held: int,
+        keeps_last: bool,
+    ):
+        self.blocks = block_bytes(graph, shapes, bounds)
+        self._num_held, self._keeps_last, self._shapes = num_held, keeps_last, shapes
+        self._entering: List[List[Tensor]] = [graph.crossing(position) for position in bounds[:-1]]
+
+    def needed(self, begins: Sequence[int]) -> int:
+        """Returns the bytes that the stage needs at once: the tensors before all segments, the largest segment that is
+        recomputed, and the last segment if it is kept."""
+        sizes = [sum(self.blocks[begin:end]) for begin, end in zip(begins, [*begins[1:], len(self.blocks)])]
+        kept = sizes.pop() if self._keeps_last else 0
+        tensors: Set[Tensor] = {tensor for begin in begins for tensor in self._entering[begin]}
+        kept += sum(FLOAT_BYTES * math.prod(self._shapes[tensor]) for tensor in tensors)
+        # The kept segment has static memory, which is not free while the others are recomputed.
+        return self._num_held * kept + max(sizes, default=0)
+
+    def divide(self, count: int) -> List[int]:
+        """Returns at most `count` segments, the largest of which is as small as possible."""
+        blocks = self.blocks
+        chosen, _ = partition(len(blocks), min(count, len(blocks)), lambda begin, end: sum(blocks[begin:end]))
+        return chosen[:-1]
+
+    def choose(self, share: float) -> List[int]:
+        """Returns segments that recompute the fewest blocks, so that at most a share of all activations is needed.
+
+        If no segments need so little, those that need least are returned.
+        """
+        num_blocks, most = len(self.blocks), share * self._num_held * sum(self.blocks)
+        best, least = [0], self.needed([0])
+        for num_recomputed in range(1, num_blocks) if self._keeps_last else [num_blocks]:
+            last = [num_recomputed] if self._keeps_last else []
+            for count in range(1, num_recomputed + 1):
+                begins = [*pack(self.blocks[:num_recomputed], count), *last]
+                needed = self.needed(begins)
+                if needed < least:
+                    best, least = begins, needed
+            if least <= most:
+                break
+        return best
+
+
+def pack(sizes: Sequence[int], count: int) -> List[int]:
+    """Returns the first indices of consecutive runs: none is larger than a `count`-th of the sum, or the largest
+    size."""
+    most = max(max(sizes), sum(sizes) / count)
+    begins, filled = [0], 0
+    for index, size in enumerate(sizes):
+        if filled + size > most:
+            begins.append(index)
+            filled = 0
+        filled += size
+    return begins
 
 
 def block_bytes(graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequence[int]) -> List[int]:
@@ -75,35 +141,6 @@ def block_bytes(graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequenc
     # The blocks before the first position and behind the last one are not asked for.
     first, end = int(bounds[0] > 0), len(sizes) - int(bounds[-1] < len(graph))
     return sizes[first:end]
-
-
-def needed_bytes(
-    graph: Cuttable, shapes: Mapping[Tensor, Shape], begins: Sequence[int], end: int, num_held: int
-) -> int:
-    """Returns the bytes of activations of a stage: the tensors before all segments, and the largest segment.
-
-    Args:
-        graph: graph of the network.
-        shapes: shape of each tensor.
-        begins: first position of each segment.
-        end: end of the stage.
-        num_held: number of microbatches whose tensors are kept at once.
-    """
-    kept = {tensor for position in begins for tensor in graph.crossing(position)}
-    largest = max(block_bytes(graph, shapes, [*begins, end]))
-    return num_held * sum(FLOAT_BYTES * math.prod(shapes[tensor]) for tensor in kept) + largest
-
-
-def _number_of_segments(
-    graph: Cuttable, shapes: Mapping[Tensor, Shape], bounds: Sequence[int], num_held: int, recompute: Union[str, int]
-) -> int:
-    if isinstance(recompute, int):
-        return recompute
-    needed = [
-        needed_bytes(graph, shapes, divide(graph, shapes, bounds, count), bounds[-1], num_held)
-        for count in range(1, len(bounds))
-    ]
-    return next(number for number, size in enumerate(needed, start=1) if size <= SLACK * min(needed))
 
 
 def _require_segments(

@@ -53,7 +53,7 @@ class Parallel(Spec):
     """Activation recomputation (gradient checkpointing), which trades time for memory: the layers of each device are
     divided into this number of segments. Only the tensors between segments are kept; the backward pass computes each
     segment again, but for the last one of the network. Gradients, random masks and batch-norm statistics are those of
-    `off`. auto: the smallest number that needs at most a tenth more memory than the best one."""
+    `off`. auto: as few layers are recomputed as possible while activations need a quarter of their memory."""
     is_chosen_before_run: ClassVar[bool] = False
     """True if `train` replaces it by another placement before the run."""
 

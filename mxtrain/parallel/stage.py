@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Container, Dict, List, Mapping, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Container, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.cut import BlockSequence, Piece, Tensor, variable
@@ -84,6 +84,7 @@ class GraphOnDevices:
         devices: device of each replica.
         flags: flags of the `CachedOp`.
         keeps_states: True to give the graph copies of its moving statistics, which it then cannot change.
+        operator: `operator` of a graph that is the same but for its names; None: compiles one.
     """
 
     def __init__(
@@ -94,10 +95,11 @@ class GraphOnDevices:
         devices: Sequence[mx.Context],
         flags: Sequence[Tuple[str, object]] = (),
         keeps_states: bool = False,
+        operator: Optional[mx.nd.CachedOp] = None,
     ):
         names, states = symbol.list_inputs(), symbol.list_auxiliary_states() if keeps_states else []
         position_of = {name: position for position, name in enumerate(inputs)}
-        self._operator = mx.nd.CachedOp(symbol, [*argument_flags(names, position_of), *flags])
+        self.operator = operator or mx.nd.CachedOp(symbol, [*argument_flags(names, position_of), *flags])
         # [replica][argument]: position of the argument in the inputs of a call, or a parameter.
         self._arguments = [
             [
@@ -112,7 +114,7 @@ class GraphOnDevices:
         arguments = [
             inputs[argument] if isinstance(argument, int) else argument.array() for argument in self._arguments[replica]
         ]
-        outputs: Union[nd.NDArray, List[nd.NDArray]] = self._operator(*arguments)
+        outputs: Union[nd.NDArray, List[nd.NDArray]] = self.operator(*arguments)
         return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
 
 

@@ -651,7 +651,7 @@ PARTS: Dict[str, Part] = {
         ],
     ),
     "recompute": Part(
-        "activation recomputation: peak memory and time of a step (20 minutes)",
+        "activation recomputation: memory and time of a step (30 minutes; --records, --minutes and --only divide it)",
         recompute.measure,
         [
             "Each run is a process of its own, in turn; float32, AdamW. Peak memory is the kernel's VmHWM after the "
@@ -785,8 +785,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--records",
         type=Path,
         default=None,
-        help="faults, ray_faults, memory, restarts, slow_links, uneven, plan, plan_workers: a file for each run as it "
-        "ends; runs that it already holds count",
+        help="faults, ray_faults, memory, recompute, restarts, slow_links, uneven, plan, plan_workers: a file for each "
+        "run as it ends; runs that it already holds count",
     )
     parser.add_argument(
         "--minutes",

@@ -50,7 +50,10 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     "command-line": ("Command line", ("cli", "start", "short_runs", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora", "object_stores")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
-    "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits", "plan")),
+    "placements": (
+        "Data and model parallelism",
+        ("placements", "placement_accuracy", "verify", "bits", "plan", "recompute"),
+    ),
     "distributed": (
         "Several processes",
         ("workers", "tables", "compression", "links", "slow_links", "plan_workers", "uneven", "sharded_optimizer"),

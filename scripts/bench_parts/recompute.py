@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import List, Sequence
 
-from bench_parts.harness import ENDS_WELL, Measured, Options, callback, in_turn, train
+from bench_parts.harness import ENDS_WELL, Measured, Options, callback, train
 from bench_parts.parts import Race, language_overrides, race_overrides
+from bench_parts.records import Records
 
 CASES = (
     Race("GPT-2 small, 8 x 1024 tokens", "gpt2", 1024, 8, 4, 1, None, None),
@@ -27,7 +28,8 @@ FIGURES = (
 
 
 def measure(options: Options) -> Measured:
-    found = Measured()
+    """Measures all cases, a run after the other; runs in `options.records` are not repeated."""
+    found, records = Measured(), Records(options)
     for case in QUICK_CASES if options.quick else CASES:
         if options.only.lower() not in case.name.lower():
             continue
@@ -36,12 +38,22 @@ def measure(options: Options) -> Measured:
         overrides = race_overrides if case.network.startswith("bert") else language_overrides
         steps = options.steps or case.steps
         given = overrides(replace(case, steps=steps), "off", folder)
-        sides = {side: partial(_train, given, side, steps, folder) for side in SIDES}
-        taken = in_turn(sides, 1 if options.quick else options.turns or 3)
+        pairs: List[List[List[float]]] = []
+        for number in range(1 if options.quick else options.turns or 3):
+            # The order is turned round each time, so that no side always goes first.
+            taken = {
+                side: records.get((case.name, side, number), partial(_train, given, side, steps, folder, number))
+                for side in (SIDES if number % 2 == 0 else SIDES[::-1])
+            }
+            if None not in taken.values():
+                pairs.append([taken[side] for side in SIDES])
+        if not pairs:
+            found.notes.append(f"Not measured: {case.name}.")
+            continue
         for position, (name, unit, limit) in enumerate(FIGURES):
-            for side, rows in taken.items():
+            for side, rows in zip(SIDES, zip(*pairs)):
                 found.add(f"{case.name}: {name}, recompute={side}", unit, [row[position] for row in rows])
-            ratios = [auto[position] / off[position] for off, auto in zip(taken["off"], taken["auto"])]
+            ratios = [auto[position] / off[position] for off, auto in pairs]
             found.add(f"{case.name}: {name}, auto / off, pair by pair", "ratio", ratios)
             if limit is not None:
                 found.at_most(f"{case.name}: {name}, auto / off, median of pairs", median(ratios), limit)

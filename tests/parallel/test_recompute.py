@@ -114,7 +114,7 @@ def test_masks_are_drawn(kept):
 @pytest.mark.parametrize("recompute", [1, 2])
 def test_each_placement_recomputes_the_bits_that_it_keeps(kind, given, recompute):
     if kind is Data and recompute == 1:
-        recompute = 3  # on one stage a single segment would recompute nothing
+        recompute = 5  # on one stage a single segment would recompute nothing
     require_same(run(build(kind(recompute=recompute, **given))), run(build(kind(**given))))
 
 
@@ -134,6 +134,23 @@ def segments_of(strategy):
 def test_the_last_segment_keeps_its_activations():
     kinds = segments_of(build(Single(recompute=3)))
     assert len(kinds) == 3 and [kind is RecomputedSegment for kind in kinds] == [True, True, False]
+
+
+def operators_of(strategy):
+    """Returns the operators of the recorded pass of each recomputed segment."""
+    segments = strategy._executors.train.segments
+    return [segment._second.operator for segment in segments if isinstance(segment, RecomputedSegment)]
+
+
+def test_segments_that_are_alike_share_their_operators_and_so_their_memory():
+    first, *others = operators_of(build(Single(recompute=5)))
+    assert len(others) == 3 and set(others) == {others[0]} and first is not others[0]
+
+
+def test_segments_of_another_dropout_share_nothing():
+    unequal = Tied(0.4, prefix="tied_")
+    unequal.layers[1].drop._rate = 0.3
+    assert len(set(operators_of(build(Single(recompute=5), network=unequal)))) == 4
 
 
 @pytest.mark.parametrize("recompute, calls", [("off", 0), (3, 1)])
