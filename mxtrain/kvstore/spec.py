@@ -93,6 +93,11 @@ class KVStore(Spec):
         return "none"
 
     @property
+    def bucket_bytes(self) -> int:
+        """Returns the size of a full message of gradients, before compression."""
+        return 4 << 20
+
+    @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
         """Returns why gradients of a few table rows are not supported, as a clause, and the setting that supports them.
 
@@ -396,6 +401,11 @@ class Horovod(Summing):
         # Horovod ends the processes of the other members if one of a process set is lost.
         return self.elastic and super().is_elastic and not self.hierarchical
 
+    @property
+    def bucket_bytes(self) -> int:
+        # With local SGD all messages are ready at the same time, so there is no gain from small ones.
+        return int((self.bucket_mib or (4 if self.sync_every is None else 16)) * 2**20)
+
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
             return super().unsupported_reason(devices, num_workers)
@@ -407,9 +417,7 @@ class Horovod(Summing):
     def connect(self, world: World) -> JoinedStore:
         from mxtrain.kvstore.horovod_store import HorovodStore
 
-        # With local SGD all messages are ready at the same time, so there is no gain from small ones.
-        bucket_mib = self.bucket_mib or (4 if self.sync_every is None else 16)
-        return HorovodStore(world, self.build_compressor(), self.hierarchical, int(bucket_mib * 2**20), self.is_elastic)
+        return HorovodStore(world, self.build_compressor(), self.hierarchical, self.bucket_bytes, self.is_elastic)
 
 
 def has_horovod() -> bool:

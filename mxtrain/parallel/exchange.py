@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
 BUCKET_BYTES = 4 << 20
-"""Size of a message; equals `mxtrain.kvstore.buckets.BUCKET_BYTES`, whose module imports MXNet."""
+"""Default size of a message; equals `mxtrain.kvstore.buckets.BUCKET_BYTES`, whose module imports MXNet."""
 SIZE = {"none": 1.0, "fp16": 0.5, "bf16": 0.5}
 """Compression -> bytes that travel / bytes of the gradients."""
 
@@ -28,15 +28,19 @@ class Link:
     latency_s: float = 0.0
 
 
-def split_buckets(gradient_bytes: float) -> List[float]:
+def split_buckets(gradient_bytes: float, bucket_bytes: float = BUCKET_BYTES) -> List[float]:
     """Returns the sizes of the messages of a worker's gradients.
+
+    Args:
+        gradient_bytes: bytes of the gradients.
+        bucket_bytes: size of a full message.
 
     >>> split_buckets(9 << 20)
     [4194304, 4194304, 1048576]
     """
-    full = int(gradient_bytes // BUCKET_BYTES)
-    rest = gradient_bytes - full * BUCKET_BYTES
-    return [*[BUCKET_BYTES] * full, *([rest] if rest else [])]
+    full = int(gradient_bytes // bucket_bytes)
+    rest = gradient_bytes - full * bucket_bytes
+    return [*[bucket_bytes] * full, *([rest] if rest else [])]
 
 
 def link_seconds(store: str, num_workers: int, buckets: Sequence[float], link: Link) -> float:

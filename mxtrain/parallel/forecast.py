@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.parallel.exchange import SIZE, Link, link_seconds, split_buckets, traffic
+from mxtrain.parallel.exchange import BUCKET_BYTES, SIZE, Link, link_seconds, split_buckets, traffic
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe
 from mxtrain.parallel.schedule import FORWARD, held, stage_order
@@ -172,13 +172,19 @@ class Forecaster:
         schedule: order of passes of pipelines.
         link: link of each worker's machine.
         shared: True if all workers share the cores of this machine, also with a limited link.
+        bucket_bytes: store -> size of a full message before compression, if it is not the default.
     """
 
     def __init__(
-        self, profile: PlacementProfile, schedule: str = "1f1b", link: Optional[Link] = None, shared: bool = True
+        self,
+        profile: PlacementProfile,
+        schedule: str = "1f1b",
+        link: Optional[Link] = None,
+        shared: bool = True,
+        bucket_bytes: Optional[Mapping[str, int]] = None,
     ):
         self._profile, self._schedule = profile, schedule
-        self._link, self._shared = link or Link(), shared
+        self._link, self._shared, self._bucket_bytes = link or Link(), shared, bucket_bytes or {}
 
     def unsupported_reason(self, placement: Placement) -> str:
         """Returns why the profile has no prediction for a placement; empty if it has."""
@@ -402,9 +408,12 @@ class Forecaster:
         """
         if placement.workers == 1:
             return 0.0, 0.0
-        size = self._find(placement).parameter_bytes * SIZE[placement.compression]
+        ratio = SIZE[placement.compression]
+        size = self._find(placement).parameter_bytes * ratio
         own, busiest = traffic(placement.store, placement.workers, size)
-        link_s = link_seconds(placement.store, placement.workers, split_buckets(size), self._link)
+        # Buckets are filled with gradients, which are compressed afterwards.
+        messages = split_buckets(size, ratio * self._bucket_bytes.get(placement.store, BUCKET_BYTES))
+        link_s = link_seconds(placement.store, placement.workers, messages, self._link)
         probe = self._profile.find_exchange(placement)
         assert probe is not None
         measured = _handled_together(placement.store, 2, self._find(placement).parameter_bytes)

@@ -322,7 +322,12 @@ def forecast_all(
 ) -> List[Forecast]:
     """Predicts all placements and sorts them by time. Placements that cannot be trained come last."""
     num_devices = profile.num_devices if settings.devices == "auto" else settings.devices
-    forecaster = Forecaster(profile, link=settings.link, shared=settings.shared or settings.bandwidth is None)
+    forecaster = Forecaster(
+        profile,
+        link=settings.link,
+        shared=settings.shared or settings.bandwidth is None,
+        bucket_bytes=dict.fromkeys(stores, description.kvstore.bucket_bytes) if description.kvstore.distributed else {},
+    )
     numbers = powers_to(settings.workers)
     forecasts = []
     for placement in enumerate_placements(num_devices, numbers, stores, COMPRESSIONS, variants):

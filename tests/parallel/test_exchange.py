@@ -6,6 +6,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
+from mxtrain.kvstore.spec import DistSync, Horovod
 from mxtrain.parallel.exchange import BUCKET_BYTES, Link, link_seconds, split_buckets, traffic
 
 GIGABIT = Link(125e6, 0.001)
@@ -14,13 +15,14 @@ GIGABIT = Link(125e6, 0.001)
 def test_the_size_of_a_bucket_is_that_of_the_stores() -> None:
     from mxtrain.kvstore import buckets
 
-    assert BUCKET_BYTES == buckets.BUCKET_BYTES
+    assert BUCKET_BYTES == buckets.BUCKET_BYTES == DistSync().bucket_bytes == Horovod().bucket_bytes
 
 
 def test_gradients_travel_in_buckets() -> None:
     assert split_buckets(BUCKET_BYTES) == [BUCKET_BYTES]
     assert split_buckets(2 * BUCKET_BYTES + 5) == [BUCKET_BYTES, BUCKET_BYTES, 5]
     assert split_buckets(5) == [5]
+    assert split_buckets(5, bucket_bytes=2) == [2, 2, 1]
 
 
 @pytest.mark.parametrize("num_workers", [2, 3, 8])

@@ -14,6 +14,7 @@ import mxtrain
 from mxtrain.cli import main
 from mxtrain.cluster.launch.placement_probes import hash_of
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.spec import has_horovod
 from mxtrain.parallel.placement import Placement
 from mxtrain.parallel.placement_profile import PlacementProfile, Probe, read_profile
 
@@ -73,6 +74,18 @@ def test_numbers_of_workers_are_compared(profile: Path, tmp_path: Path, capsys: 
     assert not any("horovod" in line for line in lines), "the store of the configuration is kept"
     assert next(line for line in lines if line.startswith("rent ")).startswith("rent 1 worker: 1.0 times the samples/s")
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+@pytest.mark.parametrize("bucket_mib, messages", [(None, 1), (0.25, 4)])
+def test_messages_have_the_configured_size(profile: Path, bucket_mib: Any, messages: int) -> None:
+    """Gradients of 1 MB over links of 1 Gbit/s and 100 ms, between two workers: each sends half of them twice. With
+    fp16, as many messages are half as long."""
+    words = [*WORDS, "kvstore=horovod", *([] if bucket_mib is None else [f"kvstore.bucket_mib={bucket_mib}"])]
+    found = mxtrain.plan(*words, profile=profile, devices=1, workers=2, bandwidth=1, latency=100)
+    exchange_s = {one.placement.compression: one.exchange_s for one in found.forecasts if one.placement.workers == 2}
+    wanted = {name: 2 * (messages * 0.1 + size / 2 / 125e6) for name, size in (("none", 1e6), ("fp16", 0.5e6))}
+    assert exchange_s == {name: pytest.approx(seconds) for name, seconds in wanted.items()}
 
 
 def test_folders_of_outputs_are_made(profile: Path, tmp_path: Path) -> None:
