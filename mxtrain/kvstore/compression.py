@@ -299,8 +299,9 @@ Build = Callable[[nd.NDArray, World], Compressor]
 
 def compressor_of(name: str, **options: Optional[float]) -> Build:
     """Returns the builder of a kind of compressor: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
+    if name == "none":
+        return Compressor
     kind: Callable[..., Compressor] = {
-        "none": Compressor,
         "fp16": Float16Compressor,
         "bf16": BFloat16Compressor,
         "2bit": TwoBit,

@@ -41,6 +41,8 @@ class DistStore(JoinedStore):
         compressor: see `JoinedStore`.
     """
 
+    sums_elements_alike = True
+
     def __init__(self, kind: str, world: World, by_priority: bool = False, compressor: Build = Compressor):
         super().__init__(world, compressor)
         self._by_priority = by_priority

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from collections import deque
+from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.kvstore.buckets import BUCKET_BYTES, Bucket, make_buckets
+from mxtrain.kvstore.buckets import BUCKET_BYTES, Bucket, BucketWindow, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.store import Numbers, Store
@@ -34,6 +35,8 @@ class JoinedStore(Store):
 
     shards_optimizer = False
     """True if each worker updates a part of the parameters and sends it to the others."""
+    sums_elements_alike = False
+    """True if the sum of an element does not depend on its position in the message, as that of a ring does."""
 
     def __init__(self, world: World, compressor: Build = Compressor, bucket_bytes: int = BUCKET_BYTES):
         self.world = world
@@ -46,6 +49,7 @@ class JoinedStore(Store):
         self._pace: List[Tuple[int, float]] = []
         self._buffers: Dict[Tuple[str, str, int], nd.NDArray] = {}
         self._compressors: Dict[int, List[Compressor]] = {}
+        self._window = BucketWindow(bucket_bytes)
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.
@@ -247,6 +251,42 @@ class JoinedStore(Store):
         for bucket in buckets:
             bucket.hand_out()
 
+    def share_buckets(self, reductions: Sequence[Reduction], compress: bool = True) -> None:
+        """Prepares sums by `reduce_in_turn`, for which the buckets of the gradients need no memory of their own.
+
+        Args:
+            reductions: gradients, each of one replica.
+            compress: whether to use the compressor of the store.
+        """
+        # A compressor has a state for each bucket, and may depend on the values of a whole bucket.
+        divisible = self.sums_elements_alike and (not compress or self._compressor is Compressor)
+        buckets = self._window.make_buckets(reductions, divisible)
+        self._buckets[id(reductions)] = (reductions, buckets)
+        if not compress:
+            self._compressors[id(reductions)] = [Compressor(bucket.flat, self.world) for bucket in buckets]
+
+    def reduce_in_turn(self, reductions: Sequence[Reduction]) -> None:
+        """Sums gradients like `reduce`, only as many buckets at the same time as the window holds. Asynchronous.
+
+        Args:
+            reductions: list that was given to `share_buckets`.
+        """
+        if self.buckets_of(reductions)[0].flat.dtype == np.float64:
+            self.all_reduce([one.replicas[0] for one in reductions])
+            return
+        pending: Deque[Tuple[Bucket, Compressor]] = deque()
+        for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
+            # A bucket hands out its sums before the next one writes to its memory. The engine waits for them, not the
+            # host.
+            if len(pending) == self._window.length:
+                _finish(*pending.popleft())
+            bucket.collect()
+            compressor.compress()
+            self.sum_in_place([compressor.payload])
+            pending.append((bucket, compressor))
+        while pending:
+            _finish(*pending.popleft())
+
     def buckets_of(self, reductions: Sequence[Reduction]) -> List[Bucket]:
         """Returns the buckets of the gradients; creates them at the first call."""
         if id(reductions) not in self._buckets:
@@ -329,3 +369,8 @@ class JoinedStore(Store):
 
     def total(self, values: Numbers) -> np.ndarray:
         return self.read(self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")))
+
+
+def _finish(bucket: Bucket, compressor: Compressor) -> None:
+    compressor.decompress()
+    bucket.hand_out()

@@ -23,6 +23,7 @@ import numpy as np
 from mxtrain.checkpoint import require_same_arrays
 from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
+from mxtrain.kvstore.buckets import pieces_of
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.reduction import Reduction
@@ -49,13 +50,33 @@ class OuterOptimizer:
     momentum: float = 0.0
 
     def step(
-        self, weight: nd.NDArray, gradient: nd.NDArray, velocity: Optional[nd.NDArray]
-    ) -> Tuple[nd.NDArray, Optional[nd.NDArray]]:
-        """Returns the new weight and velocity as new arrays."""
+        self,
+        weight: nd.NDArray,
+        gradient: nd.NDArray,
+        velocity: Optional[nd.NDArray],
+        out: nd.NDArray,
+        advance: bool = True,
+    ) -> None:
+        """Writes the new weight to `out`, without further arrays. Asynchronous.
+
+        Args:
+            weight: weight before the step; not changed.
+            gradient: outer gradient; not changed.
+            velocity: velocity before the step, overwritten by that after it; None without momentum.
+            out: array that shares no memory with the others.
+            advance: False to leave the velocity as it is.
+        """
         if velocity is None:
-            return weight - self.lr * gradient, None
-        velocity = self.momentum * velocity + gradient
-        return weight - self.lr * (gradient + self.momentum * velocity), velocity
+            nd._internal._mul_scalar(gradient, scalar=self.lr, out=out)
+        else:
+            nd._internal._mul_scalar(velocity, scalar=self.momentum, out=out)
+            out += gradient
+            if advance:
+                out.copyto(velocity)
+            out *= self.momentum
+            out += gradient
+            out *= self.lr
+        nd.elemwise_sub(weight, out, out=out)
 
 
 class LocalSGDStore(Store):
@@ -177,6 +198,10 @@ class LocalSGD(Synchronization):
         if outer.momentum:
             self._velocity = {name: nd.zeros_like(weight) for name, weight in self._weights.items()}
         self._held: Arrays = {}
+        # Uncompressed sums of the weights' own arrays, for `apply`.
+        self._shares = [Reduction(name, [weight], 0) for name, weight in self._weights.items()]
+        store.share_buckets(self._reductions)
+        store.share_buckets(self._shares, compress=False)
         self._count = self._size = self._global_size = 0
         self._seconds, self._payload_bytes = 0.0, 0
 
@@ -197,45 +222,52 @@ class LocalSGD(Synchronization):
         self._store.wait_for(list(self._weights.values()))  # so that steps do not count as time of the synchronisation
         began = time.monotonic()
         gradients = {one.name: one.replicas[0] for one in self._reductions}
-        self._write_shares(gradients, self._statistics)
-        self._store.reduce(self._reductions)
+        self._write_shares(gradients, self._weights)
+        self._store.reduce_in_turn(self._reductions)
         if self._statistics:
             self._store.all_reduce(list(self._statistics.values()))
         # Waits, since a lost worker must end the run before its sums change any weight.
         self._store.wait_for([*gradients.values(), *self._statistics.values()])
         for name, gradient in gradients.items():
-            weight, velocity = self._outer.step(self._global[name], gradient, self._velocity.get(name))
+            weight = self._weights[name]
+            self._outer.step(self._global[name], gradient, self._velocity.get(name), out=weight)
             weight.copyto(self._global[name])
-            weight.copyto(self._weights[name])
-            if velocity is not None:
-                velocity.copyto(self._velocity[name])
         self._count = self._size = self._global_size = 0
         self._seconds = time.monotonic() - began
         payloads = [compressor.payload for compressor in self._store.compressors_of(self._reductions)]
         self._payload_bytes += _num_bytes([*payloads, *self._statistics.values()])
 
-    def _write_shares(self, gradients: Arrays, statistics: Arrays) -> None:
-        """Writes this worker's share of the outer gradient and of the mean statistics."""
+    def _write_shares(self, gradients: Arrays, weights: Arrays) -> None:
+        """Writes this worker's share of the outer gradient to `gradients`, and scales its statistics."""
         factor = self._size / self._global_size
         for name, gradient in gradients.items():
-            nd.elemwise_sub(self._global[name], self._weights[name], out=gradient)
+            nd.elemwise_sub(self._global[name], weights[name], out=gradient)
             gradient *= factor
-        for name, statistic in statistics.items():
-            nd._internal._mul_scalar(self._statistics[name], scalar=factor, out=statistic)
+        for statistic in self._statistics.values():
+            statistic *= factor
 
     def apply(self) -> bool:
         if not self._count or self._held:
             return False
         self._held = {name: array.copy() for name, array in {**self._weights, **self._statistics}.items()}
-        gradients = {name: nd.zeros_like(weight) for name, weight in self._weights.items()}
-        self._write_shares(gradients, self._statistics)
-        # Not compressed, which would change the residuals.
-        arrays = [*gradients.values(), *self._statistics.values()]
-        self._store.all_reduce(arrays)
-        self._store.wait_for(arrays)
-        for name, gradient in gradients.items():
-            weight, _ = self._outer.step(self._global[name], gradient, self._velocity.get(name))
-            weight.copyto(self._weights[name])
+        # In the weights' arrays, since the next step may read a gradient that its backward pass does not write. From
+        # the copies, because an operator that does not read an array ends oneDNN's own layout of it, in which it must
+        # not be written to in parts.
+        self._write_shares(self._weights, self._held)
+        self._store.reduce_in_turn(self._shares)  # not compressed, which would change the residuals
+        if self._statistics:
+            self._store.all_reduce(list(self._statistics.values()))
+        self._store.wait_for([*self._weights.values(), *self._statistics.values()])
+        results: Dict[Tuple[str, str], nd.NDArray] = {}
+        for name, weight in self._weights.items():
+            arrays = [self._global[name], weight, *([self._velocity[name]] if self._velocity else [])]
+            for start, share, *velocity in zip(*map(pieces_of, arrays)):
+                kind = str(share.context), str(share.dtype)
+                if kind not in results or results[kind].size < share.size:
+                    results[kind] = nd.empty(share.shape, ctx=share.context, dtype=share.dtype)
+                result = results[kind][: share.size]
+                self._outer.step(start, share, velocity[0] if velocity else None, out=result, advance=False)
+                result.copyto(share)
         return True
 
     def undo(self) -> bool:
@@ -286,7 +318,8 @@ class LocalSGD(Synchronization):
         self._held = {}
         rank, size = self._store.world.rank, self._store.world.size
         _load(self._velocity, _named(arrays, "velocity"), f"the velocity of the outer optimizer in {source}")
-        _load(self._global, {name: weight.asnumpy() for name, weight in self._weights.items()}, source)
+        for name, weight in self._weights.items():
+            weight.copyto(self._global[name])
         self._count = self._size = self._global_size = 0
         if values["workers"] != size:
             return

@@ -9,6 +9,8 @@ import pytest
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.kvstore import buckets
+from mxtrain.kvstore.compression import compressor_of
 from mxtrain.kvstore.reduction import Reduction
 from mxtrain.kvstore.world import World
 
@@ -121,3 +123,41 @@ def test_messages_have_the_size_of_the_buckets(bucket_bytes: int, messages: int)
         return len(store.buckets_of(made)), [one.replicas[0].asnumpy().tolist() for one in made]
 
     assert rendezvous.run(work) == [(messages, [[3.0] * 6] * 3)] * 2
+
+
+SHAPES = ((5,), (70, 3), (2, 2), (9,), (64,), (1,), (40, 2), (3,), (31,), (17,), (200,), (8,), (60,), (61,), (62,))
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+@pytest.mark.parametrize("alike, dtype", [(False, "float32"), (True, "float32"), (True, "float64")])
+def test_sums_in_turn_have_the_bits_of_sums_at_once(
+    alike: bool, dtype: str, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets of 64 numbers, and memory for four of them."""
+    monkeypatch.setattr(buckets, "WINDOW_BYTES", 0)
+    rendezvous = Rendezvous(3)
+
+    def work(world: World) -> Any:
+        store = ThreadStore(world, rendezvous, bucket_bytes=256, compressor=compressor_of(compression))
+        store.sums_elements_alike = alike  # type: ignore[misc]
+        ways = store.reduce, store.reduce_in_turn
+        made = [[Reduction(f"{n}", [nd.zeros(s, dtype=dtype)], 0) for n, s in enumerate(SHAPES)] for _ in ways]
+        store.share_buckets(made[1])
+        for step in range(3):
+            random = np.random.RandomState(10 * step + world.rank)
+            for pair in zip(*made):
+                drawn = random.randn(*pair[0].replicas[0].shape)
+                for one in pair:
+                    one.replicas[0][:] = drawn
+            for way, reductions in zip(ways, made):
+                way(reductions)
+            for one, other in zip(*made):
+                np.testing.assert_array_equal(one.replicas[0].asnumpy(), other.replicas[0].asnumpy(), str(step))
+        return [bucket.flat for bucket in store.buckets_of(made[1])]
+
+    for flats in rendezvous.run(work):
+        sizes = [flat.size for flat in flats]
+        assert sum(sizes) == sum(int(np.prod(shape)) for shape in SHAPES)
+        if alike and compression == "none" and dtype == "float32":
+            # Servers hold one array for each: four full ones, and the last one.
+            assert set(sizes[:-1]) == {64} and len({id(flat) for flat in flats}) == 5
