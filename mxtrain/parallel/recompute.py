@@ -68,7 +68,7 @@ class RecomputedSegment:
         # time. Others have none: MXNet would keep the activations of all of them.
         flags = [("static_alloc", True)] if is_alike else []
         # Moving statistics are copies in the first pass, so that they change once.
-        self._first = GraphOnDevices(
+        self._first: GraphOnDevices = GraphOnDevices(
             _symbol(with_masks_as_outputs(graph)),
             names,
             parameters,
@@ -78,7 +78,7 @@ class RecomputedSegment:
             operator=like._first.operator if like else None,
         )
         mask_names = [MASK.format(index) for index in range(num_masks)]
-        self._second = GraphOnDevices(
+        self._second: GraphOnDevices = GraphOnDevices(
             _symbol(again),
             [*names, *mask_names],
             parameters,
