@@ -128,7 +128,7 @@ def test_messages_have_the_size_of_the_buckets(bucket_bytes: int, messages: int)
 SHAPES = ((5,), (70, 3), (2, 2), (9,), (64,), (1,), (40, 2), (3,), (31,), (17,), (200,), (8,), (60,), (61,), (62,))
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16"])
+@pytest.mark.parametrize("compression", ["none", "fp16", "topk"])
 @pytest.mark.parametrize("alike, dtype", [(False, "float32"), (True, "float32"), (True, "float64")])
 def test_sums_in_turn_have_the_bits_of_sums_at_once(
     alike: bool, dtype: str, compression: str, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +138,8 @@ def test_sums_in_turn_have_the_bits_of_sums_at_once(
     rendezvous = Rendezvous(3)
 
     def work(world: World) -> Any:
-        store = ThreadStore(world, rendezvous, bucket_bytes=256, compressor=compressor_of(compression))
+        ratio = {"ratio": 0.25} if compression == "topk" else {}  # depends on all values of a bucket
+        store = ThreadStore(world, rendezvous, bucket_bytes=256, compressor=compressor_of(compression, **ratio))
         store.sums_elements_alike = alike  # type: ignore[misc]
         ways = store.reduce, store.reduce_in_turn
         made = [[Reduction(f"{n}", [nd.zeros(s, dtype=dtype)], 0) for n, s in enumerate(SHAPES)] for _ in ways]
@@ -153,11 +154,25 @@ def test_sums_in_turn_have_the_bits_of_sums_at_once(
                 way(reductions)
             for one, other in zip(*made):
                 np.testing.assert_array_equal(one.replicas[0].asnumpy(), other.replicas[0].asnumpy(), str(step))
-        return [bucket.flat for bucket in store.buckets_of(made[1])]
+        return [[bucket.flat for bucket in store.buckets_of(one)] for one in made]
 
-    for flats in rendezvous.run(work):
-        sizes = [flat.size for flat in flats]
+    for at_once, in_turn in rendezvous.run(work):
+        sizes = [flat.size for flat in in_turn]
         assert sum(sizes) == sum(int(np.prod(shape)) for shape in SHAPES)
-        if alike and compression == "none" and dtype == "float32":
+        if dtype == "float32" and alike and compression == "none":
             # Servers hold one array for each: four full ones, and the last one.
-            assert set(sizes[:-1]) == {64} and len({id(flat) for flat in flats}) == 5
+            assert set(sizes[:-1]) == {64} and len({id(flat) for flat in in_turn}) == 5
+        elif dtype == "float32":
+            assert sizes == [flat.size for flat in at_once]
+
+
+def test_a_large_gradient_is_summed_in_its_own_memory() -> None:
+    def work(store: ThreadStore) -> Any:
+        large, small = nd.zeros((2 << 20,)), nd.zeros((3,))
+        reductions = [Reduction("large", [large], 0), Reduction("small", [small], 0)]
+        store.share_buckets(reductions)
+        large[:] = 7
+        small[:] = 7
+        return {bucket.names[0]: bucket.flat.asnumpy().max() for bucket in store.buckets_of(reductions)}
+
+    assert run_workers(1, work) == [{"large": 7, "small": 7}]

@@ -333,6 +333,29 @@ def test_large_weights_are_synchronised_without_a_copy() -> None:
     np.testing.assert_allclose(weight, 1 - 0.7 * (2 + 0.9 * 2), rtol=1e-5)
 
 
+def test_applied_weights_of_several_sizes_are_not_compressed() -> None:
+    """Top-k sends a quarter of the differences, and keeps the others for the next synchronisation."""
+
+    def work(store: ThreadStore) -> Any:
+        values = {name: nd.zeros((size,)) for name, size in (("small", 2), ("large", 40))}
+        reductions = [Reduction(name, [nd.zeros_like(value)], 0) for name, value in values.items()]
+        whole = LocalSGDStore(store, 2, OUTER["average"])
+        local_sgd = whole.build_synchronization(values, reductions, [], Momentum(values["large"]), lambda: None)
+        for value in values.values():
+            value -= nd.arange(value.size) * (1 + store.world.rank)
+        local_sgd.after_update(1, 2)
+        local_sgd.apply()
+        applied = {name: value.asnumpy() for name, value in values.items()}
+        local_sgd.undo()
+        residuals = [one._residual_RN.asnumpy() for one in store.compressors_of(reductions)]
+        return applied, residuals
+
+    for applied, residuals in run_workers(work, 2, compressor=compressor_of("topk", ratio=0.25)):
+        for array in applied.values():
+            np.testing.assert_allclose(array, -1.5 * np.arange(array.size), rtol=1e-5)
+        assert not any(residual.any() for residual in residuals)
+
+
 def test_weights_of_a_convolution_are_synchronised_after_inference() -> None:
     """oneDNN holds them in a layout of its own then, which must not be written to in parts."""
 
