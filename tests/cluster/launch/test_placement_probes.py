@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from mxtrain.cluster.launch import placement_probes
+from mxtrain.cluster.launch import new_process, placement_probes
 from mxtrain.cluster.launch.placement_probes import Probing, keep, read_kept
 from mxtrain.cluster.reported_cause import CAUSE_FILE
 from mxtrain.errors import ConfigError, MxtrainError
@@ -32,7 +32,8 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlacementProfile]:
         variants: Sequence[Placement] = (Placement(),),
         kind: str = "",
     ) -> PlacementProfile:
-        monkeypatch.setattr(placement_probes, "run_silently", child)
+        for module in (placement_probes, new_process):
+            monkeypatch.setattr(module, "run_silently", child)
         monkeypatch.setattr(placement_probes, "usable_cores", lambda: 2)
         return Probing(WORDS, [], 0.1, SILENT, kind).measure("hash", num_devices, variants, stores)
 
