@@ -102,7 +102,6 @@ def test_every_composing_module_checks_recorded_words() -> None:
         "composing/restored.py",
         "composing/replayed.py",
         "composing/recorded.py",
-        "cluster/launch/study.py",
         "composing/untrusted_overrides.py",
         "cluster/launch/automatic.py",
         "training/teacher.py",

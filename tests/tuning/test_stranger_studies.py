@@ -255,6 +255,9 @@ def test_study_changed_after_the_check_is_trained_as_checked(
         def __init__(self, command: List[str], **options: Any) -> None:
             started.append(command)
 
+        def send_signal(self, number: int) -> None:
+            raise AssertionError("no signal has arrived")
+
         def wait(self) -> int:
             stranger.change(overrides=["model._target_=evil.Evil"])
             return 2
