@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 
 QUIET = ("logger.console.show_config=false", "logger.console.show_model=false")
 # Everything that a resumed run could get wrong; 13 steps an epoch, the last with a partial batch in three parts.
