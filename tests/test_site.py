@@ -22,6 +22,9 @@ LOADS = re.compile(
 )
 
 
+pytestmark = pytest.mark.timeout(600)
+
+
 def test_reference_lists_the_complete_python_api() -> None:
     page = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
     names = {name for name in mxtrain.__all__ if not name.startswith("_")}
@@ -49,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**clean, "MXTRAIN_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -154,7 +157,7 @@ def test_the_cells_of_a_notebook_run(notebook: Path) -> None:
         [sys.executable, str(ROOT / "scripts/notebooks"), "--check", notebook.stem],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
