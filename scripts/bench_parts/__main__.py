@@ -585,7 +585,7 @@ PARTS: Dict[str, Part] = {
         [
             "A Ray cluster of three raylets on this machine; two workers (dist_sync: a server and a scheduler as well; "
             "horovod with kvstore.elastic=false) read JPEG records from moto's S3 server, which answers 503 SlowDown "
-            "for two of ten seconds, and upload a checkpoint every 100 steps. Each run is killed up to four times "
+            "for two of ten seconds, and upload a checkpoint every 50 steps. Each run is killed up to eight times "
             "(SIGKILL), up to eight seconds after the last kill or two seconds after the first step since, at "
             "any moment, during a save, or during an upload; start: before such a step. A killed raylet is replaced by "
             "another node. After the loss of the supervisor the same command is repeated, every other time in an empty "
