@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import List, Sequence
+from typing import Callable, List, Optional, Sequence
 
-from bench_parts.harness import ENDS_WELL, Measured, Options, callback, train
+from bench_parts.harness import ENDS_WELL, Measured, Options, callback, in_turn, train
 from bench_parts.parts import Race, language_overrides, race_overrides
 from bench_parts.records import Records
 
@@ -38,15 +38,12 @@ def measure(options: Options) -> Measured:
         overrides = race_overrides if case.network.startswith("bert") else language_overrides
         steps = options.steps or case.steps
         given = overrides(replace(case, steps=steps), "off", folder)
-        pairs: List[List[List[float]]] = []
-        for number in range(1 if options.quick else options.turns or 3):
-            # The order is turned round each time, so that no side always goes first.
-            taken = {
-                side: records.get((case.name, side, number), partial(_train, given, side, steps, folder, number))
-                for side in (SIDES if number % 2 == 0 else SIDES[::-1])
-            }
-            if None not in taken.values():
-                pairs.append([taken[side] for side in SIDES])
+        keyed = {
+            side: partial(_recorded, records, case.name, partial(_train, given, side, steps, folder), side)
+            for side in SIDES
+        }
+        taken = in_turn(keyed, 1 if options.quick else options.turns or 3)
+        pairs = [pair for pair in zip(*taken.values()) if None not in pair]
         if not pairs:
             found.notes.append(f"Not measured: {case.name}.")
             continue
@@ -58,6 +55,12 @@ def measure(options: Options) -> Measured:
             if limit is not None:
                 found.at_most(f"{case.name}: {name}, auto / off, median of pairs", median(ratios), limit)
     return found
+
+
+def _recorded(
+    records: Records, name: str, measure: Callable[[int], List[float]], side: str, number: int
+) -> Optional[List[float]]:
+    return records.get((name, side, number), partial(measure, number))
 
 
 def _train(given: Sequence[str], recompute: str, steps: int, folder: Path, number: int) -> List[float]:

@@ -74,3 +74,8 @@ def test_networks_whose_division_saves_nothing_stay_whole():
 )
 def test_runs_are_at_most_a_part_of_the_sum_or_the_largest_size(sizes, count, begins):
     assert pack(sizes, count) == begins
+
+
+def test_a_single_segment_is_recomputed_where_several_microbatches_wait():
+    """Three microbatches keep a border and the last block, 21 each, instead of 40; one at a time is recomputed."""
+    assert memory_of([19, 1] * 2, num_held=3, every=2).choose(0.7) == [0, 1]

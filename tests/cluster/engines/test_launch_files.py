@@ -199,6 +199,20 @@ def test_docker_builds_the_image_that_its_own_starts_from(tmp_path: Path) -> Non
     assert "ARG BASE=mxtrain\n" in (tmp_path / "job" / "Dockerfile").read_text()
 
 
+def test_commands_name_the_image_and_start_spot_machines(tmp_path: Path) -> None:
+    def commands_of(target: str, **settings: str) -> Dict[str, str]:
+        return dict(
+            mxtrain.launch(for_=target, out=tmp_path / target, **{**NEEDED.get(target, {}), **settings}).commands
+        )
+
+    on_pods = commands_of("kubernetes", image="registry/a:1")
+    folder = tmp_path / "kubernetes"
+    assert on_pods["the image of the job"] == f"docker build -t registry/a:1 {folder}"
+    assert on_pods["send it to the registry"] == "docker push registry/a:1"
+    spot = commands_of("skypilot", name="night")["start on spot machines, which are replaced"]
+    assert spot == f"sky jobs launch -n night --use-spot {tmp_path / 'skypilot' / 'task.yaml'}"
+
+
 def test_overrides_arrive_unchanged(tmp_path: Path) -> None:
     """Through YAML, the engine's own variables and a shell."""
     arrived = {}
