@@ -25,6 +25,7 @@ from mxtrain.engine.max_pooling import with_stored_positions
 from mxtrain.engine.zero_gradients import ZERO_GRADIENTS, is_result
 from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
+from mxtrain.runtime.memory import return_freed_memory
 
 if TYPE_CHECKING:
     import mxnet as mx
@@ -56,6 +57,7 @@ with warnings.catch_warnings(), collection_paused(freeze=True):
     for name in hidden:
         del sys.modules[name]
 
+return_freed_memory()
 if lets_threads_spin():
     spinning.start()
 

@@ -23,7 +23,6 @@ from mxtrain.parallel.planner import isolate
 from mxtrain.parallel.recompute import RecomputedSegment, are_alike
 from mxtrain.parallel.stage import PieceOnDevices, Stage, WholeNetwork, on_devices, to_device
 from mxtrain.parallel.sync_batchnorm_executor import GroupPiece, NormGroups, Recorded, SyncBatchNormExecutor
-from mxtrain.runtime.memory import return_freed_memory
 from mxtrain.types import Batch, Shapes, shapes_of
 
 
@@ -121,7 +120,6 @@ class Executors:
         """Returns the executors that recompute activations: the segments of all stages in order."""
         network, layout = self._objective.network, self._layout
         assert layout.segments is not None and isinstance(graph, Graph)
-        return_freed_memory()  # the activations of a segment are freed and allocated in every step
         cuts = layout.cut.positions if layout.cut else []
         begins, pieces = layout.segments.begins, graph.cut(layout.segments.begins)
         # The backward pass of the last segment follows its forward pass, so its activations are kept. The first one may

@@ -47,11 +47,11 @@ def peak_memory() -> int:
 
 
 def return_freed_memory() -> None:
-    """Makes malloc return freed arrays to the system at once, for training that allocates arrays in every step.
+    """Makes malloc return freed arrays to the system at once.
 
     By default glibc keeps freed arrays of up to 32 MiB in its heap, where smaller ones that live longer fragment it:
-    see the dynamic threshold in the manual of mallopt(3). MXNet's CPU arrays come from malloc. Other C libraries are
-    left as they are.
+    see the dynamic threshold in the manual of mallopt(3). MXNet's CPU arrays come from malloc, and oneDNN's copies in
+    other layouts are allocated in every step. Other C libraries are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

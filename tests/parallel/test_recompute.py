@@ -15,7 +15,6 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import initialize
-from mxtrain.parallel import executors
 from mxtrain.parallel.objective import Objective
 from mxtrain.parallel.recompute import RecomputedSegment, scale_of, with_masks_as_inputs, with_masks_as_outputs
 from mxtrain.parallel.spec import Data, Hybrid, ModelParallel, Pipeline, Single
@@ -151,14 +150,6 @@ def test_segments_of_another_dropout_share_nothing():
     unequal = Tied(0.4, prefix="tied_")
     unequal.layers[1].drop._rate = 0.3
     assert len(set(operators_of(build(Single(recompute=5), network=unequal)))) == 4
-
-
-@pytest.mark.parametrize("recompute, calls", [("off", 0), (3, 1)])
-def test_freed_activations_return_to_the_system(recompute, calls, monkeypatch):
-    called = []
-    monkeypatch.setattr(executors, "return_freed_memory", lambda: called.append(1))
-    build(Single(recompute=recompute))
-    assert len(called) == calls
 
 
 def test_layout_names_the_segments():

@@ -33,6 +33,8 @@ from mxtrain.runtime.memory import resident_memory, return_freed_memory, trim_me
 
 if sys.argv[1] == "returned":
     return_freed_memory()
+if sys.argv[1] == "engine":
+    import mxtrain.engine.backend
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 free = lambda address: libc.free(ctypes.c_void_p(address))
@@ -50,7 +52,9 @@ print((before - resident_memory()) >> 20)
 """
 
 
-@pytest.mark.parametrize("how, least, most", [("kept", 0, 8), ("returned", 72, 88), ("trimmed", 72, 88)])
+@pytest.mark.parametrize(
+    "how, least, most", [("kept", 0, 8), ("returned", 72, 88), ("engine", 72, 88), ("trimmed", 72, 88)]
+)
 def test_freed_arrays_return_to_the_system(how: str, least: int, most: int) -> None:
     """In a process of its own, since the threshold of malloc is that of the process."""
     freed = int(subprocess.run([sys.executable, "-c", FRAGMENTED, how], capture_output=True, text=True).stdout)
