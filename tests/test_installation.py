@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from ctypes.util import find_library
 from pathlib import Path
 from typing import Dict
@@ -61,8 +62,13 @@ def train_and_examine(
     return {finding["what"]: finding for finding in report["findings"]}
 
 
-def run_steps(dockerfile: Path, source: Path, environment: Path, environ: Dict[str, str]) -> None:
-    """Runs the RUN lines of a Dockerfile, but for those of apt-get, with another folder for each of its own."""
+def run_steps(
+    dockerfile: Path, source: Path, environment: Path, environ: Dict[str, str], has_packages: bool = False
+) -> None:
+    """Runs the RUN lines of a Dockerfile, but for those of apt-get, with another folder for each of its own.
+
+    With `has_packages`, pip finds the packages of the test's own environment, except MXNet, and checks their versions.
+    """
     python = environment / "bin/python"
     for step in steps(dockerfile, "RUN"):
         if step.startswith("apt-get "):
@@ -73,7 +79,22 @@ def run_steps(dockerfile: Path, source: Path, environment: Path, environ: Dict[s
         command = re.sub(r"^(/opt/mxtrain/bin/python -m )?pip install ", pip, step).replace("--no-cache-dir ", "")
         command = re.sub("^python3 ", f"{sys.executable} ", command)
         command = command.replace("/src", str(source)).replace("/opt/mxtrain", str(environment))
+        if has_packages:
+            command = command.replace("--ignore-installed ", "")
         check("bash", "-c", command, cwd=source.parent, environ=environ)
+        if has_packages and " -m venv " in step:
+            link_packages(environment)
+
+
+def link_packages(environment: Path) -> None:
+    """Links the packages of the test's own environment into another one, except MXNet."""
+    own, other = (
+        Path(sysconfig.get_path("purelib", vars={"base": str(base), "platbase": str(base)}))
+        for base in (sys.prefix, environment)
+    )
+    for path in own.iterdir():
+        if path.suffix != ".pth" and not path.name.startswith(("mxnet", "mxtrain", "__pycache__")):
+            (other / path.name).symlink_to(path)
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
@@ -91,6 +112,8 @@ def test_container_steps_are_those_of_the_locks(dockerfile: Path) -> None:
     names = [file.name for file in files]
     brings_mxnet = dockerfile.suffix != ".ngc"
     assert names == ["build.txt", "base.txt", *(["mxnet-cpu.txt"] if brings_mxnet else [])]
+    # The container has other versions of some of them.
+    assert brings_mxnet or "--ignore-installed" in locked[1]
 
 
 def test_container_page_names_these_files_and_releases() -> None:
@@ -120,21 +143,22 @@ def test_container_for_cpus_trains(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_container_of_nvidia_keeps_the_given_mxnet(tmp_path: Path) -> None:
     """An MXNet for CPUs in the Python path stands in for that of the container: it is what is used, and nothing brings
-    another. Its lack of CUDA is what `doctor` would report of a container whose MXNet was replaced."""
+    another. Its lack of CUDA is what `doctor` would report of a container whose MXNet was replaced. The packages of the
+    locks are those of the test's own environment; `test_container_for_cpus_trains` installs them."""
     copy_context(ROOT, tmp_path / "src")
     (tmp_path / "given").mkdir()
     (tmp_path / "given/mxnet").symlink_to(Path(mxnet.__file__).parent)
     given = {"PYTHONPATH": str(tmp_path / "given"), CONTAINER_VARIABLE: KNOWN_RELEASES[0]}
     environment = tmp_path / "environment"
     environ = clean_environ(XDG_CACHE_HOME=str(tmp_path / "cache"), PIP_CACHE_DIR=PIP_CACHE, **given)
-    run_steps(DOCKERFILES[1], tmp_path / "src", environment, environ)
+    run_steps(DOCKERFILES[1], tmp_path / "src", environment, environ, has_packages=True)
     findings = train_and_examine(environment, tmp_path / "empty", environ)
     assert findings["MXNet package"]["value"].startswith(f"none: MXNet comes from {tmp_path}/given/mxnet,")
     assert findings["numpy"]["value"] == "1.23.5" and findings["container"]["state"] == "missing"
     assert f"container {KNOWN_RELEASES[0]}, but its MXNet was replaced" in findings["container"]["value"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_wheel_with_its_extra_trains_in_a_fresh_environment(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="scripts/test installs it")
     if find_library("GL") is None:
