@@ -4,12 +4,13 @@ import ast
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from running import ROOT
+from running import ROOT, train_here
 from test_docs import write_files
 
 pytestmark = pytest.mark.slow
@@ -113,39 +114,55 @@ pets = [f"pets/{name}/{number}.png" for name in ("cat", "dog") for number in ran
 for name in ("digit.png", "a.png", "b.png", *pets):
     PIL.Image.fromarray(numpy.full((8, 8), 99, dtype="uint8")).save(name)
 """
-EXAMPLES = (
-    "mxtrain/api/__init__.py",
-    "mxtrain/api/training.py",
-    "mxtrain/api/descriptions.py",
-    "mxtrain/api/run.py",
-    "mxtrain/api/networks.py",
-    "mxtrain/api/searches.py",
-    "mxtrain/api/records.py",
-    "mxtrain/api/custom_loop.py",
-    "mxtrain/workflows/runs.py",
-    "mxtrain/workflows/report.py",
-    "mxtrain/workflows/clean.py",
-    "mxtrain/workflows/doctor.py",
-    "mxtrain/workflows/serve.py",
-)
+SESSIONS = {
+    "training": ("api/__init__.py", "api/training.py"),
+    "runs": ("api/descriptions.py", "api/run.py"),
+    "networks": ("api/networks.py", "api/custom_loop.py"),
+    "searches": ("api/searches.py", "workflows/runs.py", "workflows/report.py", "workflows/clean.py"),
+    "records": ("api/records.py", "workflows/doctor.py", "workflows/serve.py"),
+}
+"""Files of mxtrain/ whose examples are typed one after the other; sessions begin with the runs of the first one."""
 OF_TEXTS = "A film"  # an example for another run than the one that stands before it
-LONG = re.compile(r"mxtrain\.(sweep\(|session\(|train\((?=\*))")
-"""Calls of examples that would train for 30 epochs."""
+SHORTER = {
+    r"mxtrain\.session\(": '"trainer.max_epochs=2", ',
+    r"mxtrain\.(train\((?=\*|model=)|sweep\()": '"debug=fast", ',
+    r'mxtrain\.train\((?="model=lenet")': '"trainer.limit_train_batches=4", ',
+}
+"""Calls of examples that would train for long -> arguments that shorten them."""
 
 
-def test_examples_of_docstrings_run(tmp_path):
-    """In their order in the files, as one session; with the values that are given."""
-    lines = ["import mxtrain", BEFORE]
-    for path in EXAMPLES:
-        nodes = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
-        documented = [node for node in nodes if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
-        for node in sorted(documented, key=lambda node: getattr(node, "lineno", 0)):
-            for example in doctest.DocTestParser().get_examples(ast.get_docstring(node) or ""):
-                if OF_TEXTS not in example.source:
-                    lines.append(LONG.sub(r'mxtrain.\1"trainer.max_epochs=2", ', example.source))
-                if example.want:
-                    lines.append(f"assert repr({example.source.strip()}) == {example.want.strip()!r}")
-    assert len(lines) > 20
+def examples_in(path):
+    """Returns the lines of a file's examples, in their order, with assertions of the values that are given."""
+    nodes = ast.walk(ast.parse((ROOT / "mxtrain" / path).read_text(encoding="utf-8")))
+    documented = [node for node in nodes if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
+    lines = []
+    for node in sorted(documented, key=lambda node: getattr(node, "lineno", 0)):
+        for example in doctest.DocTestParser().get_examples(ast.get_docstring(node) or ""):
+            source = example.source
+            for call, argument in SHORTER.items():
+                source = re.sub(call, lambda match, argument=argument: match[0] + argument, source)
+            if example.want:
+                lines.append(f"assert repr({source.strip()}) == {example.want.strip()!r}")
+            elif OF_TEXTS not in source:
+                lines.append(source)
+    assert lines, path
+    return lines
+
+
+@pytest.fixture(scope="module")
+def first_runs(tmp_path_factory):
+    """The runs of the first examples, which others load."""
+    folder = tmp_path_factory.mktemp("outputs")
+    train_here(folder / "first", "debug=fast")
+    train_here(folder / "mlp", "model=mlp", "trainer.max_epochs=3")
+    return folder
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_examples_of_docstrings_run(first_runs, tmp_path, session):
+    if session != "training":
+        shutil.copytree(first_runs, tmp_path / "outputs")
+    lines = ["import mxtrain", BEFORE, *(line for path in SESSIONS[session] for line in examples_in(path))]
     file = tmp_path / "examples.py"
     file.write_text("\n".join(lines), encoding="utf-8")
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
