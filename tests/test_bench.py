@@ -52,6 +52,7 @@ from bench_parts.harness import (  # noqa: E402
 from bench_parts.network import unsupported_reason  # noqa: E402
 from bench_parts.records import Records, noting_gaps  # noqa: E402
 from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
+from bench_parts.serving_peers import NO_PEERS  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
 from mxtrain.data.spec import open_splits  # noqa: E402
@@ -164,6 +165,22 @@ def test_serve(tmp_path):
     lost = [target for target in result["targets"] if target["name"].startswith("rolling restart")]
     assert [target["value"] for target in lost] == [0]
     assert set(result["details"]["rolling restart: statuses"]) == {"200"}
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
+def test_serving_peers(tmp_path):
+    series, result = run_part("serving_peers", tmp_path)
+    title = "LeNet, digits: mxtrain"
+    assert all(series[f"{title}, {clients} clients"]["median"] > 1 for clients in (1, 8, 64))
+    assert series[f"{title}, 64 clients, binary"]["median"] > 1 and series[f"{title}, start"]["median"] > 0.1
+    for load in (50, 80):
+        assert (
+            0 < series[f"{title}, p50 at {load} % load"]["median"] <= series[f"{title}, p99 at {load} % load"]["median"]
+        )
+    assert 30 < series[f"{title}, memory"]["median"] < 3000
+    assert series[f"{title}, processor time for a request"]["median"] > 50
+    assert result["notes"][1:] == [NO_PEERS] and result["targets"] == []
 
 
 @pytest.mark.zoo

@@ -33,6 +33,7 @@ from bench_parts import (
     replay,
     restarts,
     serving,
+    serving_peers,
     sharded_optimizer,
     slow_links,
     task_races,
@@ -505,6 +506,21 @@ PARTS: Dict[str, Part] = {
             "sends each request once, to a replica whose /v2/health/ready said yes at most 50 ms before."
         ],
     ),
+    "serving_peers": Part(
+        "the server beside LitServe, BentoML, MLServer and Ray Serve (15 minutes; needs --peers for the others)",
+        serving_peers.measure,
+        [
+            "The same model.onnx, threads of onnxruntime, requests and clients for all servers, with all cores of the "
+            "machine for server and clients together. Each turn starts one server anew, warms it, loads it with 1, 8 "
+            "and 64 clients that ask as soon as they are answered, and then with arrivals at random at 50 and 80 % of "
+            "the requests a second that its own 64 clients got. JSON unless stated otherwise; the numbers of images "
+            "have three decimals. All batch up to 32 samples and wait 2 ms at most (BentoML: as it tunes itself). "
+            "Settings: LitServe fast_queue, one HTTP process and one that computes; BentoML two workers, one for "
+            "BERT; MLServer parallel_workers=0; Ray Serve RAY_SERVE_THROUGHPUT_OPTIMIZED=1, two replicas, one for "
+            "BERT; mxtrain one process. Memory is that of all processes of a server (PSS). Sources: "
+            "scripts/bench_parts/peer_servers/."
+        ],
+    ),
     "soak": Part(
         "200 starts of two workers and two servers, whose weights must be right (20 minutes)",
         checks.soak,
@@ -782,11 +798,16 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     )
     parser.add_argument("--torch-python", default="", help="a Python in whose environment PyTorch is installed")
     parser.add_argument(
+        "--peers",
+        default="",
+        help="serving_peers: a folder of environments litserve, bentoml, mlserver and ray, with onnxruntime in each",
+    )
+    parser.add_argument(
         "--records",
         type=Path,
         default=None,
-        help="faults, ray_faults, memory, recompute, restarts, slow_links, uneven, plan, plan_workers: a file for each "
-        "run as it ends; runs that it already holds count",
+        help="faults, ray_faults, memory, recompute, restarts, serving_peers, slow_links, uneven, plan, plan_workers: "
+        "a file for each run as it ends; runs that it already holds count",
     )
     parser.add_argument(
         "--minutes",
@@ -810,8 +831,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
         "--only",
         default="",
         metavar="TEXT",
-        help="language_race, sparse, tables, export, memory, restarts, slow_links, uneven, short_runs, plan, "
-        "plan_workers: what has this in its name",
+        help="language_race, sparse, tables, export, memory, restarts, serving_peers, slow_links, uneven, short_runs, "
+        "plan, plan_workers: what has this in its name",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

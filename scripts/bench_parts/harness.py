@@ -55,6 +55,7 @@ class Options:
         minutes: after which such a part begins no further run.
         turns: blocks of each side, where a part lets that be chosen; 0: its own number.
         steps: of a block, likewise.
+        peers: folder of the environments of other servers, or "".
         only: a part of the names of what is measured, where a part lets that be chosen.
     """
 
@@ -62,6 +63,7 @@ class Options:
     work: Path
     gluoncv_script: str = ""
     torch_python: str = ""
+    peers: str = ""
     records: Optional[Path] = None
     minutes: float = math.inf
     before: str = ""

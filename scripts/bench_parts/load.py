@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import select
 import selectors
 import socket
 import time
@@ -17,8 +18,6 @@ from typing import Callable, Deque, Dict, List, Optional, Tuple
 
 MAX_OPEN = 256
 """Connections of an open loop; further requests wait for one, which counts as latency."""
-NAP_S = 1e-4
-"""Between two looks at the sockets of an open loop: latencies are exact to about this time."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
@@ -99,7 +98,7 @@ class LoadGenerator:
 
     def __init__(self, body: bytes, port: int = 0, connections: int = 0) -> None:
         self._body, self._load = body, Load()
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._free: Dict[int, List[Connection]] = {}
         self._num_busy = 0
         self._free[port] = [self._connect(port) for _ in range(connections)]
@@ -151,8 +150,8 @@ class LoadGenerator:
                 self._ask_waiting(waiting)
                 if left <= 0:
                     break
-                # A selector sleeps for whole milliseconds, and one that does not sleep would keep a core busy.
-                time.sleep(min(left, NAP_S))
+                # The selector itself waits for whole milliseconds only, and naps would take a core from the server.
+                select.select([self._selector], [], [], left)
             waiting.append((choose(), due))
             self._ask_waiting(waiting)
         while self._num_busy or waiting:

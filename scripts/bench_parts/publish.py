@@ -45,7 +45,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
             "checkpoint",
         ),
     ),
-    "inference": ("Inference", ("inference", "memory", "beam_search", "serve", "export")),
+    "inference": ("Inference", ("inference", "memory", "beam_search", "serve", "serving_peers", "export")),
     "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill", "prune")),
     "command-line": ("Command line", ("cli", "start", "short_runs", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora", "object_stores")),

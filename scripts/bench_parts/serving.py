@@ -19,7 +19,7 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 import numpy as np
 
@@ -117,7 +117,9 @@ class Replica:
         if self._own_cores and len(cores) > 1:
             os.sched_setaffinity(self._process.pid, cores - {max(cores)})
         assert self._process.stdout is not None
-        self.port = int(re.findall(r":(\d+)$", self._process.stdout.readline().strip())[0])
+        # A slow start is shown on lines before the address.
+        found = (re.findall(r":(\d+)$", line.strip()) for line in self._process.stdout)
+        self.port = int(next(ports for ports in found if ports)[0])
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal, and waits; returns the exit code."""
@@ -147,7 +149,11 @@ def request_of(folder: Path) -> bytes:
     """An HTTP request for the first sample of the proof, with a binary tensor."""
     from mxtrain.exporting import standalone
 
-    inputs = standalone.cases_of(standalone.read_arrays(str(folder)))[0][0]
+    return infer_request(standalone.cases_of(standalone.read_arrays(str(folder)))[0][0])
+
+
+def infer_request(inputs: Mapping[str, np.ndarray]) -> bytes:
+    """An HTTP request of the Open Inference Protocol for the model `m`, with binary tensors."""
     types = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
     tensors = [
         {
@@ -250,7 +256,7 @@ def _watch_memory(replica: Replica, found: Measured, options: Options) -> None:
 def _restart(folder: Path, found: Measured, options: Options) -> None:
     """Two replicas behind a balancer that asks /v2/health/ready; each in turn ends by SIGTERM and starts anew."""
     rate = 20.0 if options.quick else 100.0
-    replicas = [Replica(folder, "drain_s=1", port=_free_port()) for _ in range(2)]
+    replicas = [Replica(folder, "drain_s=1", port=free_port()) for _ in range(2)]
     is_ready, ended = [True, True], threading.Event()
 
     def watch() -> None:
@@ -290,7 +296,8 @@ def _restart(folder: Path, found: Measured, options: Options) -> None:
     found.at_most(f"rolling restart of two replicas: lost of {sum(load.statuses.values()):,} requests", lost, 0)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
