@@ -19,6 +19,7 @@ from typing import Callable, Deque, Dict, List, Optional, Tuple
 MAX_OPEN = 256
 """Connections of an open loop; further requests wait for one, which counts as latency."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_LAST_CHUNK = b"0\r\n\r\n"
 _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 
@@ -51,7 +52,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.unsent: memoryview = memoryview(b"")
-        self._answer, self._wanted = bytearray(), 0
+        self._answer, self._wanted, self._is_chunked = bytearray(), 0, False
         self.status, self.closes = 0, False
 
     def send(self, body: bytes, due: float) -> None:
@@ -81,10 +82,11 @@ class Connection:
                 return False
             found = bytes(self._answer[:head])
             length = _LENGTH.search(found)
-            assert length is not None
-            self._wanted = head + 4 + int(length[1])
+            self._is_chunked = length is None
+            self._wanted = head + 4 + (int(length[1]) if length is not None else len(_LAST_CHUNK))
             self.status, self.closes = int(found[9:12]), _CLOSES.search(found) is not None
-        return len(self._answer) >= self._wanted
+        is_open = self._is_chunked and not self._answer.endswith(_LAST_CHUNK)
+        return len(self._answer) >= self._wanted and not is_open
 
 
 class LoadGenerator:
