@@ -80,7 +80,7 @@ NETWORKS = (
         2,
         {"LitServe": 1, "BentoML": 1, "MLServer": 0, "Ray Serve": 1},
         128,
-        8.0,
+        6.0,
         0,
     ),
 )
