@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +51,11 @@ from bench_parts.harness import (  # noqa: E402
     in_turns,
     tuned_environment,
 )
+from bench_parts.load import LoadGenerator  # noqa: E402
 from bench_parts.network import unsupported_reason  # noqa: E402
 from bench_parts.records import Records, noting_gaps  # noqa: E402
 from bench_parts.seeded_runs import Score, compare_runs  # noqa: E402
-from bench_parts.serving_peers import NO_PEERS  # noqa: E402
+from bench_parts.serving_peers import NETWORKS, NO_PEERS, UNITS, compare_servers  # noqa: E402
 
 from mxtrain.data.checking.problems import Findings  # noqa: E402
 from mxtrain.data.spec import open_splits  # noqa: E402
@@ -181,6 +184,39 @@ def test_serving_peers(tmp_path):
     assert 30 < series[f"{title}, memory"]["median"] < 3000
     assert series[f"{title}, processor time for a request"]["median"] > 50
     assert result["notes"][1:] == [NO_PEERS] and result["targets"] == []
+
+
+def test_servers_are_compared_with_the_best_of_the_others():
+    def turns(speed, p99_ms):
+        return [{figure: p99_ms if figure.startswith("p99") else speed for figure in UNITS}]
+
+    figures = {"mxtrain": turns(300, 4), "LitServe": turns(100, 5), "MLServer": turns(150, 2), "BentoML": []}
+    found = Measured()
+    compare_servers(NETWORKS[0], figures, found)
+    speeds, latencies = found.targets[:3], found.targets[3:]
+    assert all("MLServer" in target.name for target in found.targets) and len(latencies) == 2
+    assert {(target.value, target.limit, target.met) for target in speeds} == {(2.0, 1.5, True)}
+    assert {(target.value, target.limit, target.met) for target in latencies} == {(2.0, 1.0, False)}
+
+
+def test_load_client_reads_chunked_answers():
+    """An answer is complete with its last chunk, also if it arrives in pieces."""
+    chunks = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"0\r\n", b"\r\n"]
+
+    def answer(server):
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(1 << 10):
+                for chunk in chunks:
+                    connection.sendall(chunk)
+                    time.sleep(0.01)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        load = LoadGenerator(b"GET / HTTP/1.1\r\n\r\n").keep_asking(server.getsockname()[1], 1, count=3)
+        thread.join()
+    assert load.statuses == {200: 3} and min(load.seconds) > 0.02
 
 
 @pytest.mark.zoo

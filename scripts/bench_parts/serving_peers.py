@@ -334,15 +334,15 @@ def _measure_network(
                 figures[name].append(taken)
             else:
                 found.notes.append(f"Not measured: {network.name}, {name}, turn {turn + 1}: {reason}.")
-    for figure, unit in _UNITS.items():
+    for figure, unit in UNITS.items():
         for name, values in figures.items():
             given = [turn[figure] for turn in values if figure in turn]
             if given:
                 found.add(f"{network.name}: {name}, {figure}", unit, given)
-    _compare(network, figures, found)
+    compare_servers(network, figures, found)
 
 
-_UNITS = {
+UNITS = {
     **{f"{clients} clients": "requests/s" for clients in CLIENTS},
     "64 clients, binary": "requests/s",
     **{f"{part} at {load} % load": "ms" for load in LOADS for part in ("p50", "p99")},
@@ -394,7 +394,7 @@ def _require_answers(name: str, statuses: Mapping[int, int]) -> None:
         raise ProcessFailed(f"{name} answered with the statuses {dict(statuses)}")
 
 
-def _compare(network: Network, figures: Mapping[str, List[Dict[str, float]]], found: Measured) -> None:
+def compare_servers(network: Network, figures: Mapping[str, List[Dict[str, float]]], found: Measured) -> None:
     """Compares medians with the best of the others."""
     others = [name for name, turns in figures.items() if name != OURS and turns]
     if not others or not figures[OURS]:
