@@ -80,7 +80,7 @@ NETWORKS = (
         2,
         {"LitServe": 1, "BentoML": 1, "MLServer": 0, "Ray Serve": 1},
         128,
-        6.0,
+        4.0,
         0,
     ),
 )
@@ -118,7 +118,7 @@ class Server:
         }
         if name == OURS:
             settings = (f"m={exported}", f"port={self.port}", f"threads={network.threads}", "log=errors", "queue=1024")
-            command = [sys.executable, "-m", "mxtrain", "serve", *settings, "timeout_s=120"]
+            command = [sys.executable, "-m", "mxtrain", "serve", *settings, "timeout_s=120", "max_scale=16"]
         else:
             environment["PYTHONPATH"] = str(SERVERS)
             command = _command(name, network.workers[name], self.port, folder, peers / PEERS[name] / "bin", environment)
@@ -153,7 +153,7 @@ class Server:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return bool(answer.status == 200)
         except urllib.error.HTTPError as error:
-            if error.code in (400, 422):
+            if error.code in (400, 413, 422):
                 raise ProcessFailed(f"the request was refused: {error.read()[:500]!r}") from error
             return False
         except OSError:
