@@ -4,7 +4,7 @@
     devices that share the cores -> + update and exchange (measured)
 
 What a model leaves out of a kind of placement (copies between devices, overhead of a pass) is the difference between
-its prediction and one measured placement of that kind.
+its prediction and one measured placement of that kind; for stages, their ratio.
 
 Similar to dPRO, which replays timelines of operators: Hu et al., https://arxiv.org/abs/2205.02473.
 """
@@ -314,20 +314,29 @@ class Forecaster:
     def _passes(self, placement: Placement, copies: int = 1) -> Tuple[float, List[float]]:
         """Simulates the passes of a step; returns their time, and that in which each device computes.
 
+        Both are scaled for stages, so that the prediction for the measured pipeline with microbatches of as many
+        samples, or the next more, is its measured step.
+
         Args:
             placement: placement of each worker.
             copies: number of workers on this machine.
         """
+        makespan, busy = self._simulate(placement, copies)
+        if placement.stages > 1:
+            measured = self._pipeline(placement, placement.accumulation * placement.replicas)
+            factor = measured.step_s / self._simulate(measured.placement)[0]
+            makespan, busy = factor * makespan, [factor * seconds for seconds in busy]
+        return makespan, busy
+
+    def _simulate(self, placement: Placement, copies: int = 1) -> Tuple[float, List[float]]:
+        """Returns `_passes` without the scale."""
         num_devices = placement.num_devices * copies
         cores = self.cores(placement, num_devices)
         # Microbatches add their gradients anyway, also those that are measured.
-        has_parts = placement.accumulation > 1 and placement.microbatches == 1
+        has_parts = placement.accumulation > 1 and placement.stages == 1
         seconds_of = self.part_s if has_parts else self.microbatch_s
         whole = seconds_of(placement, placement.microbatch_size(self._profile.batch_size), cores.threads)
         forward_s, backward_s = self._stage_times(placement, whole)
-        if placement.stages > 1:
-            factor, extra = self._pass_overhead(placement)
-            forward_s, backward_s = ([factor * one + extra for one in times] for times in (forward_s, backward_s))
         return simulate(pass_tasks(placement, forward_s, backward_s, self._schedule_of(placement), copies), cores)
 
     def _schedule_of(self, placement: Placement) -> str:
@@ -348,50 +357,21 @@ class Forecaster:
         forward_s = [whole * share * part for share, part in zip(shares, forwards)]
         return forward_s, [whole * share - seconds for share, seconds in zip(shares, forward_s)]
 
-    def _pass_overhead(self, placement: Placement) -> Tuple[float, float]:
-        """Returns a factor of the seconds of a pass through a stage, and what is added to it.
-
-        With both, the prediction of the measured pipeline is what was measured. A pass that takes longer than its share
-        of the undivided network has an overhead that does not depend on its size; a shorter one is faster by a factor.
-        """
-        probe = self._pipeline(placement)
-        place = probe.placement
-        cores = self.cores(placement, place.num_devices)
-        whole = self.microbatch_s(placement, place.microbatch_size(self._profile.batch_size), cores.threads)
-        forward_s, backward_s = self._stage_times(place, whole)
-
-        def time_with(extra: float) -> float:
-            first, second = ([seconds + extra for seconds in one] for one in (forward_s, backward_s))
-            return simulate(pass_tasks(place, first, second, self._schedule_of(place)), cores)[0]
-
-        without = time_with(0.0)
-        if without >= probe.passes_s:
-            return probe.passes_s / without, 0.0
-        low, high = 0.0, probe.passes_s
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if time_with(middle) < probe.passes_s else (low, middle)
-        return 1.0, (low + high) / 2
-
     def _step_time(self, placement: Placement, passes_s: float) -> float:
         """Returns the seconds of a step whose passes take `passes_s`.
 
         The update, sums over replicas and the work of the host come to it: what the measured step of that kind took
         beyond its simulated passes. If it was shorter than these, because steps overlap, it is shorter by the same
-        factor.
+        factor. Passes through stages hold all of this already.
         """
-        replicas = self._find(placement, placement.replicas)
         if placement.stages > 1:
-            nearest = self._pipeline(placement)
-        elif placement.replicas == 1 and placement.accumulation > 1:
+            return passes_s
+        nearest = self._find(placement, placement.replicas)
+        if placement.replicas == 1 and placement.accumulation > 1:
             nearest = self._find(placement, accumulation=PROBED_PARTS)
-        else:
-            nearest = replicas
         rest_s = self._rest_s(nearest)
         if rest_s < 0:
             return passes_s * nearest.step_s / (nearest.step_s - rest_s)
-        if placement.stages > 1:
-            rest_s += max(self._rest_s(replicas) - self._rest_s(self._find(placement)), 0.0)
         return passes_s + rest_s
 
     def _rest_s(self, probe: Probe) -> float:
@@ -434,19 +414,27 @@ class Forecaster:
     def memory(self, placement: Placement) -> Tuple[float, float]:
         """Returns the largest memory of a device in bytes, and the peak memory of the process."""
         device_bytes, process_bytes = self._memory_model(placement)
-        replicas = self._memory_offset(self._find(placement, placement.replicas))
+        replicas = self._replica_offset(placement)
         # The allocator keeps memory for each thread, and this memory hardly grows with the number of replicas.
         # Therefore, the offsets of replicas, stages and parts are not multiplied by the number of replicas.
         if placement.stages > 1:
             # Gradients of microbatches that are on their way wait to be added. Those of the next part of a batch wait,
             # too, but only behind those of the part before it.
-            stages = [self._memory_offset(self._pipeline(placement, parts)) for parts in (1, placement.accumulation)]
-            offset = sum(stages) / 2
+            counts = (placement.replicas, placement.replicas * placement.accumulation)
+            offset = sum(self._memory_offset(self._pipeline(placement, count)) for count in counts) / 2
             return device_bytes, process_bytes + (offset if placement.replicas == 1 else max(offset, replicas))
         if placement.accumulation > 1:
             parts = self._memory_offset(self._find(placement, accumulation=PROBED_PARTS))
             replicas += parts - self._memory_offset(self._find(placement))
         return device_bytes, process_bytes + replicas
+
+    def _replica_offset(self, placement: Placement) -> float:
+        """Returns what the measured replicas keep beyond the model, in bytes, in proportion to the samples that a
+        replica computes at once."""
+        probe = self._find(placement, placement.replicas)
+        offset = self._memory_offset(probe)
+        size, measured = (one.microbatch_size(self._profile.batch_size) for one in (placement, probe.placement))
+        return offset * size / measured if offset > 0 else offset
 
     def _memory_model(self, placement: Placement) -> Tuple[float, float]:
         """Returns the bytes of `memory` without measured offsets: activations in proportion to the samples, and
