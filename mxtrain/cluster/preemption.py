@@ -12,6 +12,8 @@ from mxtrain.errors import did_you_mean
 
 NOTICE_PERIOD_S = 5.0
 """Polling interval in seconds; AWS recommends 5 seconds, and gives 120 seconds from its notice."""
+FILE_PERIOD_S = 1.0
+"""Polling interval of a file in seconds: a look at it costs nothing, and Kubernetes ends a pod after 30 seconds."""
 TIMEOUT_S = 2.0
 """Seconds after which a metadata service counts as unreachable."""
 CLOUDS = ("aws", "gcp")
@@ -23,12 +25,16 @@ _log = logging.getLogger(__name__)
 
 def unsupported_notice_reason(source: str) -> str:
     """Returns the reason why `source` is not a valid source of notices, or ""."""
-    if source in CLOUDS or source.startswith(("http://", "https://")) or ("/" in source and "://" not in source):
+    if source in CLOUDS or source.startswith(("http://", "https://")) or _is_file(source):
         return ""
     return (
         f"cluster.notice={source}: allowed are aws, gcp, an address that begins with http:// or https://, and the "
         f"path of a file with at least one /.{did_you_mean(source, CLOUDS)}"
     )
+
+
+def _is_file(source: str) -> bool:
+    return "/" in source and "://" not in source
 
 
 def has_notice(source: str) -> bool:
@@ -78,7 +84,8 @@ def _answer(url: str, headers: Dict[str, str], method: str = "GET", direct: bool
 
 
 class NoticeWatcher:
-    """Polls for a notice of preemption in a thread, every `NOTICE_PERIOD_S`. Used as a context manager.
+    """Polls for a notice of preemption in a thread: services every `NOTICE_PERIOD_S`, files every `FILE_PERIOD_S`. Used
+    as a context manager.
 
     A source that cannot be read is reported once, as a warning, and polled again.
 
@@ -104,6 +111,7 @@ class NoticeWatcher:
 
     def _watch(self) -> None:
         was_unreadable = False
+        period_s = FILE_PERIOD_S if _is_file(self._source) else NOTICE_PERIOD_S
         while True:
             try:
                 if has_notice(self._source):
@@ -115,8 +123,8 @@ class NoticeWatcher:
                         "cluster.notice=%s cannot be read (%s); it is tried again every %g seconds",
                         self._source,
                         error,
-                        NOTICE_PERIOD_S,
+                        period_s,
                     )
                 was_unreadable = True
-            if self._ended.wait(NOTICE_PERIOD_S):
+            if self._ended.wait(period_s):
                 return

@@ -6,6 +6,7 @@ import logging
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Dict, Iterator, List, Tuple
 
 import pytest
@@ -134,6 +135,16 @@ def test_a_source_that_cannot_be_read_is_reported_once_and_tried_again(
     assert record.getMessage().startswith("cluster.notice=aws cannot be read (unreachable)")
 
 
+@pytest.mark.parametrize("source, period_s", [("aws", 5.0), ("http://localhost/a", 5.0), ("/run/ending", 1.0)])
+def test_a_file_is_polled_more_often_than_a_service(source: str, period_s: float, monkeypatch: Any) -> None:
+    monkeypatch.setattr(preemption, "has_notice", lambda source: False)
+    waits: List[float] = []
+    watcher = NoticeWatcher(source, lambda: None)
+    watcher._ended = SimpleNamespace(wait=lambda seconds: waits.append(seconds) or True)  # type: ignore[assignment]
+    watcher._watch()
+    assert waits == [period_s]
+
+
 def test_a_watcher_ends_with_its_run(tmp_path: Path) -> None:
     with NoticeWatcher(str(tmp_path / "ending"), lambda: None) as watcher:
         pass
@@ -191,7 +202,7 @@ class Announcing(Callback):
 
 @pytest.mark.slow
 def test_a_run_saves_and_ends_and_the_same_command_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption, "NOTICE_PERIOD_S", 0.05)
+    monkeypatch.setattr(preemption, "FILE_PERIOD_S", 0.05)
     words = (*SMALL, "trainer.max_epochs=4", "early_stopping=off", "checkpoint.every_epochs=1000")
     words = (*words, f"cluster.notice={tmp_path}/ending", "+callback.own._target_=test_preemption.Announcing")
     train_here(tmp_path / "unbroken", *words)
