@@ -232,7 +232,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Adds the markers `slow` and `zoo` to single cases, and puts the files with the most slow tests first: at the end
     of a run of several processes each of them takes a file that is over soon. Slow tests that start processes count
-    fourfold. Leaves out what `--omit` lists."""
+    fourfold, and `slow(N)` counts as N. Leaves out what `--omit` lists."""
     omitted = config.getoption("--omit")
     if omitted:
         names = frozenset(Path(omitted).read_text(encoding="utf-8").splitlines())
@@ -243,9 +243,9 @@ def pytest_collection_modifyitems(config, items):
         for name in ("slow", "zoo"):
             if _is_marked_case(item, name):
                 item.add_marker(name)
-            if item.get_closest_marker(name):
+            if marker := item.get_closest_marker(name):
                 starts_processes = {"subprocess", "Process"} & {*vars(item.module)} or "mxtrain" in item.fixturenames
-                slowness[item.path] += 4 if starts_processes else 1
+                slowness[item.path] += marker.args[0] if marker.args else 4 if starts_processes else 1
     items.sort(key=lambda item: -slowness[item.path])
 
 

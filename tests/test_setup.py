@@ -682,6 +682,7 @@ def test_numbers(number): pass
 def test_slow(): pass
 """)
     (tmp_path / "test_b.py").write_text("def test_first(): pass\n")
+    (tmp_path / "test_c.py").write_text("import pytest\n@pytest.mark.slow(9)\ndef test_slowest(): pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-c", os.devnull]
 
     def select(marks: str) -> list[str]:
@@ -690,7 +691,8 @@ def test_slow(): pass
         return re.findall(r"::(\S+)", done.stdout)
 
     assert select("not slow and not zoo") == ["test_numbers[2]", "test_first"]
-    assert select("slow") == ["test_numbers[1]", "test_numbers[3]", "test_slow"]
+    # The file whose slow test counts as nine is the first one.
+    assert select("slow") == ["test_slowest", "test_numbers[1]", "test_numbers[3]", "test_slow"]
     assert select("zoo") == ["test_numbers[3]"]
 
 

@@ -54,7 +54,7 @@ def test_environments_and_outputs_are_not_copied(tmp_path: Path) -> None:
         assert first == "." or not ignored(first, True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_dockerfile_steps_start_a_server(tmp_path: Path) -> None:
     copy_context(ROOT, tmp_path / "src")
     environment = tmp_path / "environment"
