@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any, Dict
@@ -38,21 +39,44 @@ def outcome(run_dir: Path) -> Any:
     return rows(run_dir), status(run_dir)["weights_sha256"], state, saved.state["optimizer"]
 
 
-@pytest.mark.slow
-def test_a_killed_worker_and_another_number_of_workers_change_no_bits(tmp_path: Path) -> None:
-    whole, run_dir = tmp_path / "whole", tmp_path / "run"
-    Process(whole, *RING, *MODEL, "cluster.workers=3", "trainer.max_steps=40").end(STOPPED)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three workers that divides nothing."""
+    run_dir = tmp_path_factory.mktemp("undivided") / "whole"
+    Process(run_dir, *RING, *MODEL, "cluster.workers=3", "trainer.max_steps=40").end(STOPPED)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run with divided state, one of whose workers was killed."""
+    run_dir = tmp_path_factory.mktemp("divided") / "run"
     run = Process(run_dir, *RING, *MODEL, "cluster.workers=3", "trainer.max_steps=40", SHARDED)
     run.wait_until(has_steps(run_dir, 25))
     (pid,) = processes(run_dir)["worker1"]
     os.kill(pid, signal.SIGKILL)
     run.end(STOPPED)
     assert "was ended by SIGKILL" in run.output and "restart 1 of 3" in run.output, run.output
-    assert outcome(run_dir) == outcome(whole)
-    # Two workers continue the three: undivided what was divided, and the other way round.
-    Process(run_dir, *RING, *MODEL, "cluster.workers=2", "trainer.max_steps=50").end(STOPPED)
-    Process(whole, *RING, *MODEL, "cluster.workers=2", "trainer.max_steps=50", SHARDED).end(STOPPED)
-    assert outcome(run_dir) == outcome(whole)
+    return run_dir
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_no_bits(whole: Path, killed: Path) -> None:
+    assert outcome(killed) == outcome(whole)
+    nobody_is_left(killed.parent)
+
+
+@pytest.mark.slow
+def test_another_number_of_workers_changes_no_bits(whole: Path, killed: Path, tmp_path: Path) -> None:
+    """Two workers continue the three: undivided what was divided, and the other way round."""
+    words = (*RING, *MODEL, "cluster.workers=2", "trainer.max_steps=50")
+    runs = []
+    for name, earlier, more in (("undivided", killed, ()), ("divided", whole, (SHARDED,))):
+        shutil.copytree(earlier, tmp_path / name)
+        runs.append(Process(tmp_path / name, *words, *more))
+    for run in runs:
+        run.end(STOPPED)
+    assert outcome(tmp_path / "undivided") == outcome(tmp_path / "divided")
     nobody_is_left(tmp_path)
 
 
