@@ -16,6 +16,7 @@ from typing import Dict
 import mxnet
 import pytest
 from docker_files import copy_context, steps
+from operator_files import copy_operators
 
 from mxtrain.runtime.given_mxnet import CONTAINER_VARIABLE, KNOWN_RELEASES
 
@@ -141,7 +142,7 @@ def test_container_for_cpus_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_container_of_nvidia_keeps_the_given_mxnet(tmp_path: Path) -> None:
+def test_container_of_nvidia_keeps_the_given_mxnet(tmp_path: Path, compiled_operators: Path) -> None:
     """An MXNet for CPUs in the Python path stands in for that of the container: it is what is used, and nothing brings
     another. Its lack of CUDA is what `doctor` would report of a container whose MXNet was replaced. The packages of the
     locks are those of the test's own environment; `test_container_for_cpus_trains` installs them."""
@@ -151,6 +152,8 @@ def test_container_of_nvidia_keeps_the_given_mxnet(tmp_path: Path) -> None:
     given = {"PYTHONPATH": str(tmp_path / "given"), CONTAINER_VARIABLE: KNOWN_RELEASES[0]}
     environment = tmp_path / "environment"
     environ = clean_environ(XDG_CACHE_HOME=str(tmp_path / "cache"), PIP_CACHE_DIR=PIP_CACHE, **given)
+    (tmp_path / "cache/mxtrain").mkdir(parents=True, mode=0o700)
+    copy_operators(compiled_operators, tmp_path / "cache/mxtrain")
     run_steps(DOCKERFILES[1], tmp_path / "src", environment, environ, has_packages=True)
     findings = train_and_examine(environment, tmp_path / "empty", environ)
     assert findings["MXNet package"]["value"].startswith(f"none: MXNet comes from {tmp_path}/given/mxnet,")
