@@ -317,14 +317,11 @@ def _measure_network(
     turns, figures = 1 if options.quick else options.turns or 3, {name: [] for name in sides}  # type: ignore[var-annotated]
     # A part that is taken in pieces exports each network once.
     folder = options.records.with_suffix(f".network{number}") if options.records else options.work / f"network{number}"
-    exported = folder / "exported"
     for turn in range(turns):
         for name in sides if turn % 2 == 0 else reversed(sides):
-            if [network.name, name, turn] not in records and not exported.exists():
-                export(network.overrides, folder)
             taken, reason = None, "the time was up"
             try:
-                taken = records.get([network.name, name, turn], partial(_take_turn, name, network, exported, options))
+                taken = records.get([network.name, name, turn], partial(_take_turn, name, network, folder, options))
             except ProcessFailed as error:
                 if name == OURS:
                     raise
@@ -353,8 +350,10 @@ UNITS = {
 """Figures of a turn, in the order of the page."""
 
 
-def _take_turn(name: str, network: Network, exported: Path, options: Options) -> Dict[str, float]:
-    seconds = network.seconds
+def _take_turn(name: str, network: Network, folder_of_export: Path, options: Options) -> Dict[str, float]:
+    exported, seconds = folder_of_export / "exported", network.seconds
+    if not exported.exists():
+        export(network.overrides, folder_of_export)
     with (
         tempfile.TemporaryDirectory(prefix="sp-") as folder,
         Server(name, network, exported, Path(folder), Path(options.peers)) as server,
