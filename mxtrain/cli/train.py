@@ -86,10 +86,16 @@ def description_of(arguments: Sequence[str]) -> Description:
 
 
 def checked_description(arguments: Sequence[str]) -> Description:
-    """Returns the description of a run, checked as before it begins. Raises: ConfigError: the arguments are wrong."""
+    """Returns the description of a run, checked as before it begins, and prepares for others with the same options.
+
+    Raises:
+        ConfigError: the arguments are wrong.
+    """
     parsed = given_arguments.parse(arguments, trains=True)
     with Composer(parsed.config_dirs) as composer:
-        return compose_and_check(composer, parsed.overrides)[1]
+        composed, description = compose_and_check(composer, parsed.overrides)
+        composer.prepare(composed.overrides)
+        return description
 
 
 def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:

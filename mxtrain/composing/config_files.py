@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from typing_extensions import Self
 
 from mxtrain.archive.score import SCORE
+from mxtrain.composing import prepared
 from mxtrain.composing.hydra_errors import first_line, malformed
 from mxtrain.composing.hydra_settings import is_folder
 from mxtrain.composing.yaml_numbers import OtherBase, refused_in_files
@@ -251,9 +252,20 @@ class ConfigFiles:
 
     def load(self, parsed: Sequence[Override]) -> DictConfig:
         """Returns the configuration as Hydra composes it. Does not convert the exceptions of Hydra."""
-        overrides = [override.input_line for override in parsed]
         with COMPOSING, refused_in_files():
-            return self.loader.load_configuration(CONFIG_NAME, overrides, RunMode.RUN)
+            config = prepared.compose_prepared(self.search_path, parsed, self._is_group)
+            if config is None:
+                overrides = [override.input_line for override in parsed]
+                config = self.loader.load_configuration(CONFIG_NAME, overrides, RunMode.RUN)
+        return config
+
+    def prepare(self, overrides: Sequence[str]) -> None:
+        """Composes the files once for all runs that differ from these overrides in settings only."""
+        prepared.prepare(self.search_path, self.parse(overrides), self._is_group, self.load)
+
+    def _is_group(self, name: str) -> bool:
+        is_group: bool = self.loader.repository.group_exists(name)
+        return is_group
 
     def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
         """Returns Hydra's list of the files that the overrides select, in the order in which they are merged."""
