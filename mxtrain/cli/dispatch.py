@@ -171,6 +171,12 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     command = COMMANDS[name]
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         return functools.partial(answer, help_of(name))
+    if name == "train" and arguments in (["--help"], ["-h"]):
+        from mxtrain.cli.help import default_help
+
+        text = default_help()
+        if text is not None:
+            return functools.partial(answer, text)
     if name in ("train", "tune") and sys.stdout.isatty() and not only_prints(arguments):
         from mxtrain.cluster.member import is_standby
 

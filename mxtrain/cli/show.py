@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
-import string
 import sys
-import textwrap
 from typing import List, Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.commands import COMMANDS, command_lines
+from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.help import help_text
 from mxtrain.composing.composer import Composed, Composer
 from mxtrain.composing.config_files import CONFIG_NAME
 from mxtrain.composing.mistakes import did_you_mean_any, nearest_settings, settings_of
 from mxtrain.config.plugins import find_plugins
 from mxtrain.errors import EXIT_FINISHED, ConfigError
-from mxtrain.terminal.program import STARTED_BY, with_program_name
+from mxtrain.terminal.program import STARTED_BY
 
-WIDTH = 110
 SHELLS = ("bash", "zsh", "fish")
 COMPLETED = "mxtrain"
 """The console script, which is completed also where this was called by `python -m mxtrain`."""
@@ -45,7 +43,7 @@ def show(parsed: Arguments) -> int:
         composed = composer.compose(parsed.overrides)
         overrides = list(composed.overrides)
         if parsed.shows == "help":
-            print(help_text(composed))
+            print(help_of_configuration(composed))
         elif parsed.shows == "hydra_help":
             composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=parsed.parser, args=parsed.options)
         elif parsed.shows == "info":
@@ -72,36 +70,16 @@ def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> 
     )
 
 
-def help_text(composed: Composed) -> str:
-    """Returns the help, from its template in conf/hydra/help/mxtrain.yaml."""
+def help_of_configuration(composed: Composed) -> str:
+    """Returns the help with the chosen options of a configuration."""
     HydraConfig.instance().cfg = None
-    template = string.Template(composed.hydra.help.template)
-    return with_program_name(
-        template.safe_substitute(
-            COMMANDS="\n".join(command_lines()), APP_CONFIG_GROUPS="\n".join(group_lines(composed))
-        )
-    )
-
-
-def group_lines(composed: Composed) -> List[str]:
-    """Returns one entry per group: its options, with the chosen one marked."""
     composer = composed.composer
-    groups = sorted(composer.groups(), key=lambda group: (group in ("experiment", "debug"), group))
-    indent = max(map(len, groups)) + 4
-    lines: List[str] = []
-    for group in groups:
-        chosen = composed.chosen(group)
-        options = "  ".join(f"{name}*" if name in chosen else name for name in composer.options(group))
-        lines.extend(
-            textwrap.wrap(
-                options,
-                WIDTH,
-                initial_indent=f"  {group:<{indent - 2}}",
-                subsequent_indent=" " * indent,
-                break_on_hyphens=False,
-            )
-        )
-    return lines
+    groups = composer.groups()
+    return help_text(
+        composed.hydra.help.template,
+        {group: composer.options(group) for group in groups},
+        {group: composed.chosen(group) for group in groups},
+    )
 
 
 # Completion in a shell. Hydra completes overrides and flags; commands are completed here.
