@@ -15,11 +15,14 @@ import time
 from pathlib import Path
 from typing import Callable, Iterable, Optional
 
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
-
+from mxtrain.engine.late_modules import imported_late
 from mxtrain.logger.files import AppendedFile, OnceLogger
+
+# tensorboardX imports boto3 if it is installed, in 0.16 s, but a run writes its events into local files.
+with imported_late(("boto3",)):
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.record_writer import masked_crc32c
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
 from PIL import Image
-from tensorboardX import summary as messages
-from tensorboardX.proto.summary_pb2 import Summary
 
 from mxtrain.callback.protocol import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.engine.late_modules import imported_late
 from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tensorboard_views import (
@@ -27,6 +26,10 @@ from mxtrain.logger.tensorboard_views import (
     start_summary,
 )
 from mxtrain.types import Artifact, Audio, Figure, Table
+
+with imported_late(("boto3",)):
+    from tensorboardX import summary as messages
+    from tensorboardX.proto.summary_pb2 import Summary
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, MetricRow

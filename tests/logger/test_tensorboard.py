@@ -4,18 +4,21 @@ import contextlib
 import html
 import io
 import json
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from markdown import markdown
 from PIL import Image
+from running import ROOT
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
@@ -39,6 +42,15 @@ def read(run_dir) -> EventAccumulator:
 
 def points(events, tag):
     return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+
+
+def test_the_logger_imports_boto3_only_when_it_is_used(tmp_path: Path) -> None:
+    """tensorboardX imports it wherever it is installed."""
+    (tmp_path / "boto3.py").write_text("print('boto3')")
+    code = "import mxtrain.logger.tensorboard_logger, boto3; print('imported'); boto3.client"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert process.stdout.split() == ["imported", "boto3"] and "no attribute 'client'" in process.stderr
 
 
 def test_tags_and_cadence(fake_run):
