@@ -13,7 +13,9 @@ Reasons: docs/decisions/0155-fork-server.md.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import importlib
 import json
 import math
 import os
@@ -25,18 +27,22 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxtrain.cluster.member import FORK_SERVER_FD
 from mxtrain.cluster.process import start_child, state_of
 from mxtrain.cluster.stopping import WARNINGS
 from mxtrain.config.search_path import module_command
+from mxtrain.engine.collection import collection_paused
 from mxtrain.errors import EXIT_FINISHED
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import JsonObject
 
 MAX_ORDER_BYTES = 1 << 20
+MAX_NAMES_BYTES = 1 << 15
+"""The part of the names of modules that a run reports. A pipe holds twice as much, so no run waits for a reader."""
+OWN_MODULES = "mxtrain."
 POLL_S = 0.1
 """Seconds between two looks at a run whose server has died."""
 _TASKS = Path("/proc/self/task")
@@ -75,12 +81,32 @@ def serve(connection: socket.socket) -> Order:
         if not message or len(os.listdir(_TASKS)) > 1:
             # Without clean-up, which belongs to the runs. With further threads a fork could find locks held for ever.
             os._exit(EXIT_FINISHED)
+        names, reported = os.pipe()
         pid = fork()
         if not pid:
+            os.close(names)
+            atexit.register(_report_modules, reported, frozenset(sys.modules))
             return _become(connection, json.loads(message), files)
-        for file in files:  # one of them locks the run
+        for file in (*files, reported):  # one of the files locks the run
             os.close(file)
         connection.send(json.dumps({"code": _wait_for_end(pid)}).encode())
+        _import_reported(names)
+
+
+def _report_modules(file: int, before: Collection[str]) -> None:
+    """Writes the names of mxtrain's modules that a run has imported since it was forked."""
+    names = [name for name in list(sys.modules) if name.startswith(OWN_MODULES) and name not in before]
+    os.write(file, "\n".join(names).encode()[:MAX_NAMES_BYTES])
+
+
+def _import_reported(file: int) -> None:
+    """Imports the modules that a run has reported, so that further runs need not. A killed run has reported none."""
+    os.set_blocking(file, False)  # a process that the run has left behind may keep the pipe open
+    with open(file, "rb", buffering=0) as pipe, collection_paused(freeze=True):
+        for name in (pipe.read(MAX_NAMES_BYTES) or b"").decode().split():
+            with suppress(Exception):  # the name is cut off, or the import fails as in the run, which has said so
+                importlib.import_module(name)
+    stop_blas_threads()
 
 
 def _become(connection: socket.socket, order: JsonObject, files: Sequence[int]) -> Order:

@@ -96,6 +96,33 @@ def test_runs_share_nothing_of_what_another_has_changed(client: Client) -> None:
     assert json.loads(client.log.read_text())[1:] == [says[1], third.pid, says[3], [SAYS, "other"], None, *says[6:]]
 
 
+def test_runs_start_with_the_modules_that_earlier_runs_have_imported(client: Client) -> None:
+    """Only with mxtrain's own, as the user may change his modules between two runs; and nothing hinders the end."""
+    (client.folder / "of_user.py").touch()
+    names = ("mxtrain.errors", "mxtrain.cluster.ring", "mxtrain.cluster.hosts", "of_user")
+    says = f"print([name in sys.modules for name in {names}])"
+    imports = "sys.path.append('.'); import mxtrain.cluster.{}, of_user"
+    leaves = "child = os.fork(); child or time.sleep(60); print(child)"
+    open_files: List[int] = []
+    for code, expected, exit_code in (
+        (says, [True, False, False, False], 0),
+        (imports.format("ring") + "; sys.modules['mxtrain.missing'] = None", None, 0),
+        (imports.format("hosts") + "; os.kill(os.getpid(), 9)", None, -9),
+        (says, [True, True, False, False], 0),
+        ("sys.modules.update(dict.fromkeys(f'mxtrain.{number}' for number in range(10000)))", None, 0),
+    ):
+        assert client.begin(code).wait(20) == exit_code
+        open_files.append(len(os.listdir(f"/proc/{client.server_pid}/fd")))
+        assert expected is None or client.log.read_text() == f"{expected}\n"
+    assert open_files[-1] == open_files[0]
+    assert client.begin(leaves).wait() == 0
+    left = int(client.log.read_text())
+    try:
+        assert client.begin(says).wait(20) == 0 and state_of(left) == "S"
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
 def test_exit_codes(client: Client) -> None:
     for code, expected in (("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9), ("raise KeyError", 1)):
         run = client.begin(code)
