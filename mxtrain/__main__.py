@@ -5,6 +5,7 @@ if __name__ == "__main__":
     from mxtrain.config.search_path import leave_out_current_folder
 
     leave_out_current_folder()
-    from mxtrain.cli import command
+    from mxtrain.cli.dispatch import run
+    from mxtrain.cluster.stopping import end_process
 
-    command()
+    end_process(run())

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
+from mxtrain.config.search_path import START
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 
 EXIT_CODES = {
@@ -282,13 +283,22 @@ def end_process(exit_code: int) -> NoReturn:
 
 
 def _needs_exit() -> bool:
-    """Returns True if a library, a profiler, a debugger or an interactive session has something to do at the end."""
-    main = sys.modules["__main__"]
-    name = getattr(getattr(main, "__spec__", None), "name", None) or os.path.basename(getattr(main, "__file__", ""))
+    """Returns True if a library, a profiler, a debugger or a program around the command has something to do at the
+    end."""
     monitoring = getattr(sys, "monitoring", None)  # Python 3.12
     is_monitored = monitoring is not None and any(map(monitoring.get_tool, range(6)))
     is_watched = is_monitored or sys.gettrace() or sys.getprofile() or sys.flags.inspect
-    return bool(is_watched) or name not in ("mxtrain", "mxtrain.__main__") or any(map(os.environ.get, NEEDS_EXIT))
+    return bool(is_watched) or not _is_own_process() or any(map(os.environ.get, NEEDS_EXIT))
+
+
+def _is_own_process() -> bool:
+    """Returns True if this process was started as `python -m mxtrain`, by `module_command`, or by a script `mxtrain`.
+
+    False for a program that runs the module, such as a test, and before Python 3.10, which keeps no command line.
+    """
+    words = [word for word in getattr(sys, "orig_argv", ())[1:] if word not in ("-u", "-B", "-s", "-E", "-I", "-P")]
+    is_script = bool(words) and os.path.basename(words[0]) == "mxtrain"
+    return is_script or words[:2] in (["-m", "mxtrain"], ["-c", START])
 
 
 DUPLICATE_S = 0.3

@@ -21,6 +21,7 @@ from waiting import wait_until
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
+from mxtrain.config.search_path import START
 
 LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
 
@@ -74,8 +75,11 @@ def test_the_process_of_a_command_frees_nothing_at_its_end(tmp_path: Path) -> No
         assert "freed" in end_of_process(command, **{variable: "1"})
     for watch in ("settrace", "setprofile"):
         assert "freed" in end_of_process(command, f"sys.{watch}(eval('lambda *_: None', {{}}))")
-    assert "freed" in end_of_process(tmp_path / "debugger")
+    assert "freed" in end_of_process(tmp_path / "debugger", "sys.argv[0] = 'mxtrain'")
     assert end_of_process(command, "sys.stdout = sys.stderr = None") == ["C"]
+    for words in (["-m", "mxtrain", "--help"], ["-B", "-m", "mxtrain"], ["-c", START, "mxtrain"]):
+        assert end_of_process(command, f"sys.orig_argv = {['python', *words]}")[-1] == "C"
+    assert "freed" in end_of_process(command, "sys.orig_argv = ['python', '-m', 'memray', 'run', '-m', 'mxtrain']")
 
 
 @pytest.mark.slow
