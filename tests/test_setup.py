@@ -451,7 +451,7 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
     ).stdout
     others = {name for name in tracked.splitlines() if not name.endswith(".py")}
     assert "mxtrain/engine/native/operators.cc" in others and others <= names
-    assert "mxtrain = mxtrain.cli:command" in scripts
+    assert "mxtrain = mxtrain.cli:main" in scripts
     lines = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     required = [Requirement(line.partition(": ")[2]) for line in lines]
     assert not [item for item in required if item.name.startswith("mxnet") and "extra" not in str(item.marker)]

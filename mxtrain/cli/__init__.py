@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NoReturn, Optional
+from typing import List, Optional
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -10,10 +10,3 @@ def main(argv: Optional[List[str]] = None) -> int:
     from mxtrain.cli.dispatch import run
 
     return run(argv)
-
-
-def command() -> NoReturn:
-    """Runs mxtrain with the arguments of the process, and ends the process."""
-    from mxtrain.cluster.stopping import end_process
-
-    end_process(main())

@@ -7,13 +7,10 @@ the start.
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import math
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,7 +19,6 @@ from types import FrameType
 from typing import Any, Callable, ClassVar, Dict, Iterator, NoReturn, Optional, Tuple
 
 from mxtrain.cluster.heartbeat import HEARTBEAT
-from mxtrain.config.search_path import START
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 
 EXIT_CODES = {
@@ -258,47 +254,6 @@ def limit_end(exit_code: int) -> None:
     timer = threading.Timer(GRACE_S, os._exit, [exit_code])
     timer.daemon = True
     timer.start()
-
-
-NEEDS_EXIT = ("DMLC_ROLE", "HOROVOD_RANK", "MXNET_PROFILER_AUTOSTART")
-"""Variables of processes whose libraries do something at their end: disconnect from others, write a profile."""
-
-
-def end_process(exit_code: int) -> NoReturn:
-    """Ends the process of a command: waits for its threads and calls its exit functions, as the interpreter does.
-
-    After that the interpreter and MXNet would free all objects one by one, which takes 0.1 s. This is left out unless
-    someone watches the process until its end.
-    """
-    if _needs_exit():
-        sys.exit(exit_code)
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        with suppress(OSError, ValueError):  # closed, or nobody reads it
-            stream.flush()
-    if "mxnet" in sys.modules:  # oneDNN prints into C's own buffers
-        ctypes.CDLL(None).fflush(None)
-    os._exit(exit_code)
-
-
-def _needs_exit() -> bool:
-    """Returns True if a library, a profiler, a debugger or a program around the command has something to do at the
-    end."""
-    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
-    is_monitored = monitoring is not None and any(map(monitoring.get_tool, range(6)))
-    is_watched = is_monitored or sys.gettrace() or sys.getprofile() or sys.flags.inspect
-    return bool(is_watched) or not _is_own_process() or any(map(os.environ.get, NEEDS_EXIT))
-
-
-def _is_own_process() -> bool:
-    """Returns True if this process was started as `python -m mxtrain`, by `module_command`, or by a script `mxtrain`.
-
-    False for a program that runs the module, such as a test, and before Python 3.10, which keeps no command line.
-    """
-    words = [word for word in getattr(sys, "orig_argv", ())[1:] if word not in ("-u", "-B", "-s", "-E", "-I", "-P")]
-    is_script = bool(words) and os.path.basename(words[0]) == "mxtrain"
-    return is_script or words[:2] in (["-m", "mxtrain"], ["-c", START])
 
 
 DUPLICATE_S = 0.3

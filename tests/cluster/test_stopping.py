@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import List, Optional, Type
+from typing import Optional, Type
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps, train_here
@@ -21,7 +21,6 @@ from waiting import wait_until
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cluster.stopping import SignalStop, Terminated, startup_signals
-from mxtrain.config.search_path import START
 
 LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
 
@@ -30,56 +29,6 @@ def with_module(tmp_path, text):
     """An environment in which `own.Own` is the callback in `text`."""
     (tmp_path / "own.py").write_text("from mxtrain.types import Callback\n" + textwrap.dedent(text))
     return {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-
-
-ENDING = """
-import atexit, ctypes, sys, threading, time
-from mxtrain.cluster.stopping import end_process
-
-class Freed:
-    def __del__(self):
-        print("freed", flush=True)
-
-def last():
-    time.sleep(0.1)
-    print("thread")
-
-kept = Freed()
-atexit.register(print, "exit function")
-threading.Thread(target=last).start()
-sys.modules["mxnet"] = None
-if sys.stdout is not None:
-    ctypes.CDLL(None).puts(b"C")
-CHANGE
-end_process(3)
-"""
-
-
-def end_of_process(path: Path, change: str = "", **variables: str) -> List[str]:
-    """Lines that a process prints which ends itself."""
-    path.write_text(ENDING.replace("CHANGE", change))
-    process = subprocess.run(
-        [sys.executable, str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **variables},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 3 and not process.stderr
-    return process.stdout.splitlines()
-
-
-def test_the_process_of_a_command_frees_nothing_at_its_end(tmp_path: Path) -> None:
-    command = tmp_path / "mxtrain"
-    assert end_of_process(command) == ["thread", "exit function", "C"]
-    for variable in ("DMLC_ROLE", "HOROVOD_RANK", "MXNET_PROFILER_AUTOSTART"):
-        assert "freed" in end_of_process(command, **{variable: "1"})
-    for watch in ("settrace", "setprofile"):
-        assert "freed" in end_of_process(command, f"sys.{watch}(eval('lambda *_: None', {{}}))")
-    assert "freed" in end_of_process(tmp_path / "debugger", "sys.argv[0] = 'mxtrain'")
-    assert end_of_process(command, "sys.stdout = sys.stderr = None") == ["C"]
-    for words in (["-m", "mxtrain", "--help"], ["-B", "-m", "mxtrain"], ["-c", START, "mxtrain"]):
-        assert end_of_process(command, f"sys.orig_argv = {['python', *words]}")[-1] == "C"
-    assert "freed" in end_of_process(command, "sys.orig_argv = ['python', '-m', 'memray', 'run', '-m', 'mxtrain']")
 
 
 @pytest.mark.slow
