@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MAX_ORDER_BYTES = 1 << 20
 MAX_NAMES_BYTES = 1 << 15
-"""The part of the names of modules that a run reports. A pipe holds twice as much, so no run waits for a reader."""
+"""The part of the names of modules that a run reports: half of what a pipe holds, unless the user has many."""
 OWN_MODULES = "mxtrain."
 POLL_S = 0.1
 """Seconds between two looks at a run whose server has died."""
@@ -85,6 +85,7 @@ def serve(connection: socket.socket) -> Order:
         pid = fork()
         if not pid:
             os.close(names)
+            os.set_blocking(reported, False)
             atexit.register(_report_modules, reported, frozenset(sys.modules))
             return _become(connection, json.loads(message), files)
         for file in (*files, reported):  # one of the files locks the run
@@ -96,7 +97,8 @@ def serve(connection: socket.socket) -> Order:
 def _report_modules(file: int, before: Collection[str]) -> None:
     """Writes the names of mxtrain's modules that a run has imported since it was forked."""
     names = [name for name in list(sys.modules) if name.startswith(OWN_MODULES) and name not in before]
-    os.write(file, "\n".join(names).encode()[:MAX_NAMES_BYTES])
+    with suppress(OSError):  # the server has died, or the pipe holds less
+        os.write(file, "\n".join(names).encode()[:MAX_NAMES_BYTES])
 
 
 def _import_reported(file: int) -> None:

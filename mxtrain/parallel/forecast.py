@@ -208,14 +208,14 @@ class Forecaster:
             return f"the profile has no measurement of two workers with kvstore={placement.store}"
         return ""
 
-    def _pipeline(self, placement: Placement, parts: int = 1) -> Probe:
+    def _pipeline(self, placement: Placement, factor: int = 1) -> Probe:
         """Returns the measured pipeline with the stages of a placement, and as many microbatches or the next fewer.
 
         Args:
             placement: the placement.
-            parts: factor of its number of microbatches.
+            factor: factor of its number of microbatches.
         """
-        count = max(one for one in PROBED_MICROBATCHES if one <= placement.microbatches * parts)
+        count = max(one for one in PROBED_MICROBATCHES if one <= placement.microbatches * factor)
         return self._find(placement, 1, placement.stages, count)
 
     def predict(self, placement: Placement) -> Forecast:
@@ -323,7 +323,7 @@ class Forecaster:
         """
         makespan, busy = self._simulate(placement, copies)
         if placement.stages > 1:
-            measured = self._pipeline(placement, placement.accumulation * placement.replicas)
+            measured = self._pipeline(placement, placement.accumulation * placement.replicas * placement.workers)
             factor = measured.step_s / self._simulate(measured.placement)[0]
             makespan, busy = factor * makespan, [factor * seconds for seconds in busy]
         return makespan, busy
@@ -420,7 +420,8 @@ class Forecaster:
         if placement.stages > 1:
             # Gradients of microbatches that are on their way wait to be added. Those of the next part of a batch wait,
             # too, but only behind those of the part before it.
-            counts = (placement.replicas, placement.replicas * placement.accumulation)
+            copies = placement.replicas * placement.workers
+            counts = (copies, copies * placement.accumulation)
             offset = sum(self._memory_offset(self._pipeline(placement, count)) for count in counts) / 2
             return device_bytes, process_bytes + (offset if placement.replicas == 1 else max(offset, replicas))
         if placement.accumulation > 1:

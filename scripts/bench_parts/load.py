@@ -20,6 +20,7 @@ MAX_OPEN = 256
 """Connections of an open loop; further requests wait for one, which counts as latency."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"0\r\n\r\n"
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 
@@ -83,6 +84,7 @@ class Connection:
             found = bytes(self._answer[:head])
             length = _LENGTH.search(found)
             self._is_chunked = length is None
+            assert length is not None or _CHUNKED.search(found) is not None, "an answer without a length"
             self._wanted = head + 4 + (int(length[1]) if length is not None else len(_LAST_CHUNK))
             self.status, self.closes = int(found[9:12]), _CLOSES.search(found) is not None
         is_open = self._is_chunked and not self._answer.endswith(_LAST_CHUNK)

@@ -103,7 +103,8 @@ def test_runs_start_with_the_modules_that_earlier_runs_have_imported(client: Cli
     says = f"print([name in sys.modules for name in {names}])"
     imports = "sys.path.append('.'); import mxtrain.cluster.{}, of_user"
     leaves = "child = os.fork(); child or time.sleep(60); print(child)"
-    open_files: List[int] = []
+    assert client.begin(says).wait(20) == 0
+    open_files = len(os.listdir(f"/proc/{client.server_pid}/fd"))
     for code, expected, exit_code in (
         (says, [True, False, False, False], 0),
         (imports.format("ring") + "; sys.modules['mxtrain.missing'] = None", None, 0),
@@ -112,9 +113,9 @@ def test_runs_start_with_the_modules_that_earlier_runs_have_imported(client: Cli
         ("sys.modules.update(dict.fromkeys(f'mxtrain.{number}' for number in range(10000)))", None, 0),
     ):
         assert client.begin(code).wait(20) == exit_code
-        open_files.append(len(os.listdir(f"/proc/{client.server_pid}/fd")))
         assert expected is None or client.log.read_text() == f"{expected}\n"
-    assert open_files[-1] == open_files[0]
+    # The server closes the pipe of the last run after it has answered.
+    wait_until(lambda: len(os.listdir(f"/proc/{client.server_pid}/fd")) <= open_files)
     assert client.begin(leaves).wait() == 0
     left = int(client.log.read_text())
     try:
@@ -183,6 +184,18 @@ os.kill(os.getpid(), signal.SIGKILL)
     wait_until(lambda: state_of(server) in ("", "Z"))
     assert state_of(run) in ("R", "S")
     os.kill(run, signal.SIGKILL)
+
+
+def test_a_run_whose_server_was_killed_ends_without_an_error(client: Client) -> None:
+    """It has modules to report, and nobody reads."""
+    waits = "[time.sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True)]"
+    code = f"import mxtrain.cluster.ring; open('runs', 'w'); {waits}; print('ended', file=sys.stderr)"
+    run = client.begin(code)
+    wait_until((client.folder / "runs").exists)
+    os.kill(client.server_pid, signal.SIGKILL)
+    (client.folder / "go").touch()
+    wait_until(lambda: state_of(run.pid) in ("", "Z"))
+    assert client.log.read_text() == "ended\n"
 
 
 @pytest.mark.parametrize("reason", ["thread", "broken"])

@@ -177,6 +177,7 @@ def test_parts_on_replicas_take_the_time_of_parts_with_their_threads() -> None:
         (Placement(1, 2, 2, 2), 1.0),
         (Placement(2, 2, 2), (2 * 0.3 * 1.25) / (4 * 0.3)),
         (Placement(2, 2, 4), (4 * 0.25 * 1.25) / (4 * 0.3)),
+        (Placement(1, 2, 2, workers=2, store="horovod"), (2 * 0.3 * 1.25) / (4 * 0.3)),
     ],
 )
 def test_pipelines_take_the_measured_step_by_the_time_of_their_microbatches(
@@ -187,8 +188,9 @@ def test_pipelines_take_the_measured_step_by_the_time_of_their_microbatches(
     first = {"compute_s": (0.8, 0.0)}
     slow = replace(ONE_THREAD, passes=passes([0.3, 0.4, 0.8]))
     stages = [replace(one, **first) for one in (IN_TURN, TWO_MICROBATCHES, TWO_STAGES)]
-    forecaster = Forecaster(profile_of(TWO_THREADS, slow, TWO_PARTS, TWO_REPLICAS, *stages))
-    assert forecaster.predict(placement).step_s == pytest.approx(0.61 * factor)
+    forecaster = Forecaster(profile_of(TWO_THREADS, slow, TWO_PARTS, TWO_REPLICAS, PAIR, *stages))
+    found = forecaster.predict(placement)
+    assert found.step_s - found.exchange_s == pytest.approx(0.61 * factor)
 
 
 def offset(placement: Placement) -> float:
@@ -216,6 +218,9 @@ def test_replicas_of_pipelines_keep_the_memory_of_one_or_of_replicas() -> None:
     """Two replicas keep 5 MiB, and the pipeline with microbatches of 16 samples 33.75 MiB."""
     assert offset(Placement(2, 2, 4)) == pytest.approx(offset(Placement(1, 2, 4)))
     assert offset(Placement(2, 2, 2)) == pytest.approx(offset(Placement(1, 2, 4)))
+    large = [replace(one, step_peak_bytes=390 * MIB) if one is TWO_REPLICAS else one for one in ALL]
+    kept = Forecaster(profile_of(*large)).predict(Placement(2, 2, 2)).process_bytes / MIB
+    assert kept == pytest.approx(100 + 2 * 70 / 4 * 3 / 2 + 20 + 200 / 2)  # 200 MiB for 32 samples of a replica
 
 
 def test_traffic_counts_gradients_weights_and_activations() -> None:
