@@ -51,10 +51,10 @@ def measure(options: Options) -> Measured:
     """Samples per second of an epoch of a small network, for which decoding is most of the work; all ways in turn."""
     found = Measured()
     folder = Path(tempfile.mkdtemp(dir=options.work))
-    write_records(folder, 300 if options.quick else 3000)
+    write_records(folder, 300 if options.quick else 9000)
     rates: Dict[str, List[float]] = {way: [] for way in WAYS}
     with server(folder / "records") as environment:
-        for turn in range(1 if options.quick else options.turns or 3):
+        for turn in range(1 if options.quick else options.turns or 5):
             shutil.rmtree(folder / "cache", ignore_errors=True)
             for way in WAYS:
                 rate = samples_per_s(folder, way, turn, {**environment, "XDG_CACHE_HOME": str(folder / "cache")})

@@ -49,6 +49,8 @@ RESNET50 = (
 RESNET_BATCH = 16
 LOADED_CONNECTIONS = 128
 """Connections of clients at 80 % load."""
+TYPES = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
+"""Data types of NumPy -> those of the Open Inference Protocol."""
 
 
 def serve(options: Options) -> Measured:
@@ -154,12 +156,11 @@ def request_of(folder: Path) -> bytes:
 
 def infer_request(inputs: Mapping[str, np.ndarray]) -> bytes:
     """An HTTP request of the Open Inference Protocol for the model `m`, with binary tensors."""
-    types = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
     tensors = [
         {
             "name": name,
             "shape": list(one.shape),
-            "datatype": types[one.dtype.name],
+            "datatype": TYPES[one.dtype.name],
             "parameters": {"binary_data_size": one.nbytes},
         }
         for name, one in inputs.items()

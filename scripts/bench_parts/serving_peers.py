@@ -28,7 +28,7 @@ from bench_parts.exports import FAMILIES, ONE_STEP
 from bench_parts.harness import ROOT, Measured, Options, ProcessFailed, say, untouched_environment
 from bench_parts.load import LoadGenerator
 from bench_parts.records import Records
-from bench_parts.serving import LENET, export, free_port, infer_request
+from bench_parts.serving import LENET, TYPES, export, free_port, infer_request
 
 CLIENTS = (1, 8, 64)
 LOADS = (50, 80)
@@ -234,11 +234,10 @@ def _requests(name: str, arrays: Mapping[str, np.ndarray]) -> Dict[str, bytes]:
 
 
 def _tensor(name: str, array: np.ndarray) -> Dict[str, Any]:
-    types = {"uint8": "UINT8", "float32": "FP32", "int32": "INT32"}
     return {
         "name": name,
         "shape": list(array.shape),
-        "datatype": types[array.dtype.name],
+        "datatype": TYPES[array.dtype.name],
         "data": _numbers(array).ravel().tolist(),
     }
 

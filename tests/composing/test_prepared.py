@@ -110,6 +110,38 @@ def test_changed_files_are_composed_by_hydra(tmp_path: Path, composed_by_hydra: 
     assert len(composed_by_hydra) == 1
 
 
+def test_variables_that_a_file_copies_are_those_of_each_run(
+    tmp_path: Path, composed_by_hydra: List[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = tmp_path / "experiment" / "mine.yaml"
+    preset.parent.mkdir()
+    preset.write_text("# @package _global_\nhydra:\n  job:\n    env_copy: [OWN]\n")
+    with Composer([str(tmp_path)]) as composer:
+        monkeypatch.setenv("OWN", "of the server")
+        composer.prepare(["experiment=mine"])
+        monkeypatch.setenv("OWN", "of the run")
+        composed_by_hydra.clear()
+        found = composer.load(composer.parse(["experiment=mine"]))
+    assert found.hydra.job.env_set.OWN == "of the run" and len(composed_by_hydra) == 1
+
+
+def test_only_yaml_files_and_new_folders_count(tmp_path: Path, composed_by_hydra: List[Sequence[str]]) -> None:
+    """A working folder that is a folder of files as well has logs that change."""
+
+    def is_composed_by_hydra() -> bool:
+        composed_by_hydra.clear()
+        with Composer([str(tmp_path)]) as composer:
+            composer.load(composer.parse(GROUPS))
+        return bool(composed_by_hydra)
+
+    with Composer([str(tmp_path)]) as composer:
+        composer.prepare(GROUPS)
+    (tmp_path / "log.txt").write_text("changes")
+    assert not is_composed_by_hydra()
+    (tmp_path / "model").mkdir()
+    assert is_composed_by_hydra()
+
+
 def test_nothing_is_prepared_where_links_may_hide_a_changed_file(
     tmp_path: Path, composed_by_hydra: List[Sequence[str]]
 ) -> None:
