@@ -218,6 +218,11 @@ class Forecaster:
         count = max(one for one in PROBED_MICROBATCHES if one <= placement.microbatches * factor)
         return self._find(placement, 1, placement.stages, count)
 
+    def _pipeline_of_size(self, placement: Placement) -> Probe:
+        """Returns the measured pipeline with microbatches of as many samples as those of a placement, or the next
+        more."""
+        return self._pipeline(placement, placement.accumulation * placement.replicas * placement.workers)
+
     def predict(self, placement: Placement) -> Forecast:
         """Predicts a placement; one that cannot be trained or predicted has a reason."""
         reason = self.unsupported_reason(placement)
@@ -323,7 +328,7 @@ class Forecaster:
         """
         makespan, busy = self._simulate(placement, copies)
         if placement.stages > 1:
-            measured = self._pipeline(placement, placement.accumulation * placement.replicas * placement.workers)
+            measured = self._pipeline_of_size(placement)
             factor = measured.step_s / self._simulate(measured.placement)[0]
             makespan, busy = factor * makespan, [factor * seconds for seconds in busy]
         return makespan, busy
@@ -350,7 +355,7 @@ class Forecaster:
         """
         if placement.stages == 1:
             return [whole / 3], [2 * whole / 3]
-        probe = self._pipeline(placement)
+        probe = self._pipeline_of_size(placement)
         total = sum(probe.compute_s)
         shares = [seconds / total for seconds in probe.compute_s]
         forwards = [stage["forward"] / (stage["forward"] + stage["backward"]) for stage in probe.stages]

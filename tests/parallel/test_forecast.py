@@ -183,11 +183,10 @@ def test_parts_on_replicas_take_the_time_of_parts_with_their_threads() -> None:
 def test_pipelines_take_the_measured_step_by_the_time_of_their_microbatches(
     placement: Placement, factor: float
 ) -> None:
-    """The first stage has all work: 0.25 s for 8 samples, and 0.3 s for the 16 of the measured pipeline, whose step
-    took 0.61 s. Two replicas slow each other down by 1.25."""
-    first = {"compute_s": (0.8, 0.0)}
+    """The first stage has all work: 0.25 s for 8 samples, and 0.3 s for the 16 of the nearest pipeline, whose step took
+    0.61 s. Two replicas slow each other down by 1.25."""
     slow = replace(ONE_THREAD, passes=passes([0.3, 0.4, 0.8]))
-    stages = [replace(one, **first) for one in (IN_TURN, TWO_MICROBATCHES, TWO_STAGES)]
+    stages = [IN_TURN, TWO_MICROBATCHES, replace(TWO_STAGES, compute_s=(0.8, 0.0))]
     forecaster = Forecaster(profile_of(TWO_THREADS, slow, TWO_PARTS, TWO_REPLICAS, PAIR, *stages))
     found = forecaster.predict(placement)
     assert found.step_s - found.exchange_s == pytest.approx(0.61 * factor)
