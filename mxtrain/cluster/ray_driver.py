@@ -207,6 +207,8 @@ class RayDriver:
             # Ray listens on all interfaces, and runs the code of anyone who reaches it. Versions without tokens ignore
             # these variables.
             os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(24).hex()})
+            # Other launchers start workers with the priority of the command, and Ray adds 15 to its niceness.
+            os.environ.setdefault("RAY_worker_niceness", "0")
             need = sum(bundle.get("CPU", 0) for bundle in settings["bundles"])
             options = {
                 "address": "local",

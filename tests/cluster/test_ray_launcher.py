@@ -395,6 +395,7 @@ def test_interrupted_run_saves_and_leaves_nothing_of_its_own_cluster(tmp_path: P
     run = started(run_dir, "local", "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
     (own,) = set(Path("/tmp").glob("mxtrain-ray-*")) - folders
     assert len(pids(run_dir)) > 10
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids(run_dir)} == {os.getpriority(os.PRIO_PROCESS, 0)}
     run.kill(signal.SIGINT).end(130)
     assert "in a local Ray cluster" in run.output
     assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"

@@ -48,7 +48,13 @@ class Raylets:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", START, json.dumps(cpus)],
-            env={**environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self.folder)},
+            env={
+                **environment,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_TMPDIR": str(self.folder),
+                # With Ray's 15, runs get almost no share of the cores beside other tests.
+                "RAY_worker_niceness": "0",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
