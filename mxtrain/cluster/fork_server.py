@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MAX_ORDER_BYTES = 1 << 20
 MAX_NAMES_BYTES = 1 << 15
-"""The part of the names of modules that a run reports: half of what a pipe holds, unless the user has many."""
+"""Largest size of the names of modules that a run reports: half of the default capacity of a pipe."""
 OWN_MODULES = "mxtrain."
 POLL_S = 0.1
 """Seconds between two looks at a run whose server has died."""

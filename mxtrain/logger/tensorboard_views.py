@@ -19,24 +19,21 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from rich.console import Console
+from tensorboardX import summary as messages
+from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
+from tensorboardX.proto.attr_value_pb2 import AttrValue
+from tensorboardX.proto.graph_pb2 import GraphDef
+from tensorboardX.proto.node_def_pb2 import NodeDef
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboardX.proto.versions_pb2 import VersionDef
 
 from mxtrain.callback.protocol import Result, RunInfo
 from mxtrain.config.override_text import key_of
-from mxtrain.engine.late_modules import imported_late
 from mxtrain.files.text_lines import split_lines
 from mxtrain.terminal.durations import format_seconds
 from mxtrain.terminal.report import format_rate, format_value
-
-with imported_late(("boto3",)):
-    from tensorboardX import summary as messages
-    from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
-    from tensorboardX.proto.attr_value_pb2 import AttrValue
-    from tensorboardX.proto.graph_pb2 import GraphDef
-    from tensorboardX.proto.node_def_pb2 import NodeDef
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
-    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
-    from tensorboardX.proto.versions_pb2 import VersionDef
 
 if TYPE_CHECKING:
     from mxtrain.types.annotations import Config, GraphRow

@@ -425,9 +425,8 @@ class Forecaster:
         if placement.stages > 1:
             # Gradients of microbatches that are on their way wait to be added. Those of the next part of a batch wait,
             # too, but only behind those of the part before it.
-            copies = placement.replicas * placement.workers
-            counts = (copies, copies * placement.accumulation)
-            offset = sum(self._memory_offset(self._pipeline(placement, count)) for count in counts) / 2
+            whole = self._pipeline(placement, placement.replicas * placement.workers)
+            offset = sum(map(self._memory_offset, (whole, self._pipeline_of_size(placement)))) / 2
             return device_bytes, process_bytes + (offset if placement.replicas == 1 else max(offset, replicas))
         if placement.accumulation > 1:
             parts = self._memory_offset(self._find(placement, accumulation=PROBED_PARTS))

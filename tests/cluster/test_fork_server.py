@@ -186,6 +186,19 @@ os.kill(os.getpid(), signal.SIGKILL)
     os.kill(run, signal.SIGKILL)
 
 
+def test_a_run_reports_the_modules_of_mxtrain_that_it_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = frozenset(sys.modules)
+    for name in ("mxtrain.new", "of_user"):
+        monkeypatch.setitem(sys.modules, name, None)
+    read, written = os.pipe()
+    try:
+        fork_server._report_modules(written, before)
+        assert os.read(read, 1 << 16) == b"mxtrain.new"
+    finally:
+        os.close(read)
+        os.close(written)
+
+
 def test_a_run_whose_server_was_killed_ends_without_an_error(client: Client) -> None:
     """It has modules to report, and nobody reads."""
     waits = "[time.sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True)]"
